@@ -261,7 +261,7 @@ export const ERRORS = {
   ),
   file_not_convertible: fixed(
     '40966',
-    'The file {file} is of type {type}; only archives of Proxmox VE are converted into backups.',
+    'The file {file} is of type {type}; only an OVA, an OVF descriptor with its disks and an archive of Proxmox VE become backups.',
   ),
   file_not_definition: fixed(
     '40965',

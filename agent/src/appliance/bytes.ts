@@ -47,21 +47,23 @@ export interface WriteOptions {
   signal: AbortSignal;
   /** Called with the number of each piece's bytes, as they are taken. */
   onBytes?: (bytes: number) => void;
+  /** The caller has made the file, which is empty, and keeps it whatever comes. */
+  isMade?: boolean;
 }
 
 /**
- * Writes a new file, with holes where there are zeros. When this has thrown, there is none.
+ * Writes a new file, with holes where there are zeros. When this has thrown, there is none but one that the caller made.
  * @returns its size in bytes
  * @throws VirtkeepError disk_full, io_failed also when something bears the name already, canceled; else as the pieces do
  */
 export async function writeNew(
   path: string,
   pieces: AsyncIterable<Buffer>,
-  { signal, onBytes }: WriteOptions,
+  { signal, onBytes, isMade = false }: WriteOptions,
 ): Promise<number> {
   let file: FileHandle;
   try {
-    file = await open(path, 'wx', 0o600);
+    file = await open(path, isMade ? 'r+' : 'wx', 0o600);
   } catch (error) {
     throw fromIoError(error, 'making', path);
   }
@@ -82,7 +84,7 @@ export async function writeNew(
   } catch (error) {
     // a program that is given the name must not find half of it, and who made it is gone with this error
     await file.close().catch(() => {});
-    await rm(path, { force: true }).catch(() => {});
+    if (!isMade) await rm(path, { force: true }).catch(() => {});
     throw error;
   }
 }

@@ -9,6 +9,8 @@ import { openSource, type Source } from './source.ts';
 export interface UnpackOptions {
   signal: AbortSignal;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
+  /** The caller has made the files, which are empty, and keeps them whatever comes. */
+  isMade?: boolean;
 }
 
 /**
@@ -20,7 +22,7 @@ export interface UnpackOptions {
 export async function unpackMembers(
   appliance: AppliancePackage,
   targets: ReadonlyMap<string, string>,
-  { signal, onProgress }: UnpackOptions,
+  { signal, onProgress, isMade = false }: UnpackOptions,
 ): Promise<void> {
   const wanted = appliance.members.filter(({ name }) => targets.has(name));
   const totalBytes = wanted.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
@@ -30,7 +32,7 @@ export async function unpackMembers(
     onProgress?.(doneBytes, totalBytes);
   };
   const take = async (member: Member, pieces: AsyncIterable<Buffer>) => {
-    await writeNew(targets.get(member.name)!, pieces, { signal, onBytes });
+    await writeNew(targets.get(member.name)!, pieces, { signal, onBytes, isMade });
   };
   await appliance.read(new Set(targets.keys()), take, signal);
 }
@@ -74,12 +76,12 @@ export interface DiskOptions extends UnpackOptions {
  * @throws VirtkeepError foreign_disk_invalid, disk_full, io_failed, canceled
  */
 export function unpackDisk(parts: readonly Source[], target: string, options: DiskOptions): Promise<number> {
-  const { signal, compression, mostBytes, onProgress } = options;
+  const { signal, compression, mostBytes, onProgress, isMade = false } = options;
   const totalBytes = parts.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   return ofDisk(parts[0]?.name ?? target, async () => {
     const joined = joinedOf(parts, signal, doneBytes => onProgress?.(doneBytes, totalBytes));
     const pieces = compression === 'gzip' ? gunzipped(joined) : joined;
-    return await writeNew(target, limited(pieces, mostBytes), { signal });
+    return await writeNew(target, limited(pieces, mostBytes), { signal, isMade });
   });
 }
 

@@ -47,3 +47,11 @@ export function withLayerOptions(command: Command): Command {
 export function layerFields({ allowNetworkLayers }: LayerOptions): { allow_network_layers?: true } {
   return allowNetworkLayers ? { allow_network_layers: true } : {};
 }
+
+/** One more of `--network`. */
+export function network(text: string, before: Record<string, string>): Record<string, string> {
+  const at = text.lastIndexOf('=');
+  if (at < 1 || at === text.length - 1)
+    throw new InvalidArgumentError('It is the network of the file and the one here: "VM Network=default".');
+  return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
+}

@@ -116,6 +116,17 @@ export const ARCHIVE_READ = [
   'member_not_found',
 ] as const satisfies readonly ErrorKey[];
 
+/** What describes a VM without its disks is read. */
+export const DEFINITION_READ = [
+  'xml_invalid',
+  'ovf_invalid',
+  'ovf_version_unsupported',
+  'ovf_system_ambiguous',
+  'ovf_system_unknown',
+  'ovf_configuration_unknown',
+  'appliance_invalid',
+] as const satisfies readonly ErrorKey[];
+
 /** A call to the agent of a guest. */
 export const GUEST_CALL = [
   ...NODE_CALL,

@@ -70,10 +70,8 @@ test('errors stand at the status that they are answered with, each with its exam
 /** Errors that no call answers: of gRPC, of paths that are none, or told in a record only. */
 const NEVER_ANSWERED: readonly ErrorKey[] = [
   // of what reads foreign packages on a node, which no call does yet
-  'foreign_disk_invalid',
   'method_not_allowed',
   'operation_not_found',
-  'ovf_disk_unusable',
   'peer_ended',
   'peer_not_allowed',
   'peer_revoked',

@@ -152,7 +152,7 @@ export function asksOneThatGrows(format: Format): void {
       truncateSync(raw, 16 * MiB);
       const appender = await ArchiveAppender.open({ path, signal });
       await appender.begin(`${path}.tail`);
-      await appender.addRaw('b.qcow2', raw, 16 * MiB);
+      await appender.addRaw('b.qcow2', { path: raw }, 16 * MiB);
       await appender.addBytes('0002_vm.xml', 'domain_xml', Buffer.from('x'));
       await appender.finish({
         stateNumber: 2,

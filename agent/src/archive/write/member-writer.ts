@@ -24,7 +24,7 @@ import { sizeOfAside } from '../system/syscalls.ts';
 import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from '../threads/codec.ts';
 import type { Output } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
-import { convertInto, copyAt, createQcow2 } from './raw.ts';
+import { convertInto, copyAt, createQcow2, type RawContent } from './raw.ts';
 
 /** Grain to which a qcow2 converted in place is rounded up. */
 const QCOW2_GRAIN = 65_536;
@@ -149,18 +149,18 @@ export abstract class MemberWriter {
   }
 
   /**
-   * Converts a raw file or block device to a qcow2 member of the same virtual size: straight into a plain tar,
+   * Converts a raw file or block device, or what a foreign image holds, to a qcow2 member of the same virtual size: straight into a plain tar,
    * through a temporary file beside it when compressing.
    * @throws VirtkeepError qemu_img_failed, and what addFile raises
    */
   async addRaw(
     name: string,
-    srcPath: string,
+    content: RawContent,
     virtualSizeBytes: number,
     options: MemberOptions = {},
   ): Promise<MemberRecord> {
     this.#admit(name);
-    const formerPath = options.formerPath ?? srcPath;
+    const formerPath = options.formerPath ?? ('path' in content ? content.path : null);
     const { signal, spare } = this.#target;
     // what qemu-img writes goes into these very files, whatever their names mean meanwhile
     const file = await openFresh(spare).catch((error: unknown) => {
@@ -172,10 +172,10 @@ export abstract class MemberWriter {
       if (this.output instanceof PlainOutput)
         return await this.#convertInPlace(
           name,
-          { srcPath, empty, virtualSizeBytes, formerPath },
+          { content, empty, virtualSizeBytes, formerPath },
           this.output,
         );
-      return await this.#convertAside(name, { srcPath, empty, virtualSizeBytes, formerPath });
+      return await this.#convertAside(name, { content, empty, virtualSizeBytes, formerPath });
     } catch (error) {
       throw hasKey(error, 'disk_full') ? new VirtkeepError('disk_full', { path: this.#target.file }) : error;
     } finally {
@@ -285,22 +285,22 @@ export abstract class MemberWriter {
   }
 
   #convert(
-    srcPath: string,
+    content: RawContent,
     target: { path: string; offset: number },
     onProgress: (fraction: number) => void,
   ): Promise<void> {
     const { signal, throttle } = this.#target;
     const convert = (bytesPerSecond: number) =>
-      convertInto(srcPath, { ...target, bytesPerSecond }, signal, onProgress);
+      convertInto(content, { ...target, bytesPerSecond }, signal, onProgress);
     return throttle ? throttle.atFixedRate(convert) : convert(0);
   }
 
   /** Into a temporary file, which is then compressed; each counts as half of the disk's bytes. */
   async #convertAside(name: string, raw: RawSource): Promise<MemberRecord> {
-    const { srcPath, empty, virtualSizeBytes, formerPath } = raw;
+    const { content, empty, virtualSizeBytes, formerPath } = raw;
     const start = this.#sourceBytesDone;
     const half = virtualSizeBytes / 2;
-    await this.#convert(srcPath, { path: empty, offset: 0 }, fraction =>
+    await this.#convert(content, { path: empty, offset: 0 }, fraction =>
       this.#report(start + fraction * half),
     );
     const { size } = await stat(empty);
@@ -314,11 +314,11 @@ export abstract class MemberWriter {
   /** qemu-img writes at the member's data offset; then its size is known and the header is written before it. */
   async #convertInPlace(name: string, raw: RawSource, output: PlainOutput): Promise<MemberRecord> {
     const { hash } = this.#target;
-    const { srcPath, virtualSizeBytes, formerPath } = raw;
+    const { content, virtualSizeBytes, formerPath } = raw;
     const dataOffset = dataOffsetFor(this.#target.tarOffset, name, true);
     await copyAt(raw.empty, output.name, dataOffset);
     const start = this.#sourceBytesDone;
-    await this.#convert(srcPath, { path: output.name, offset: dataOffset }, fraction =>
+    await this.#convert(content, { path: output.name, offset: dataOffset }, fraction =>
       this.#report(start + fraction * virtualSizeBytes),
     );
     const sizeBytes = roundUp((await stat(output.name)).size - dataOffset, QCOW2_GRAIN);
@@ -374,9 +374,9 @@ interface HeaderOf {
 }
 
 interface RawSource {
-  srcPath: string;
+  content: RawContent;
   /** A qcow2 of the right size without content. */
   empty: string;
   virtualSizeBytes: number;
-  formerPath: string;
+  formerPath: string | null;
 }

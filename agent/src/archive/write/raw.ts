@@ -1,6 +1,7 @@
 import { open, readFile } from 'node:fs/promises';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { failureOf, runProgram } from '@virtkeep/shared/program';
+import { GiB } from '@virtkeep/shared/units';
 
 /** Creates an empty qcow2 of a virtual size. @throws VirtkeepError qemu_img_failed, canceled */
 export async function createQcow2(
@@ -8,15 +9,21 @@ export async function createQcow2(
   virtualSizeBytes: number,
   signal: AbortSignal,
 ): Promise<void> {
-  await qemuImg(['create', '-q', '-f', 'qcow2', path, String(virtualSizeBytes)], signal);
+  await qemuImg(['create', '-q', '-f', 'qcow2', path, String(virtualSizeBytes)], { signal });
 }
 
+/** A raw file or block device, or a node of QEMU's block layer that somebody has found harmless: what it holds comes from elsewhere. */
+export type RawContent = { path: string } | { blockdev: Readonly<Record<string, unknown>> };
+
+/** Memory of a program that reads what comes from elsewhere: generous for any sane image. */
+const UNTRUSTED = ['prlimit', `--as=${2 * GiB}`, '--core=0'];
+
 /**
- * Converts a raw file or block device into an existing empty qcow2 that starts at `offset` of the file `path`;
+ * Converts that into an existing empty qcow2 that starts at `offset` of the file `path`;
  * the file grows as needed; at most so many bytes per second, 0 for any. Measured: the bytes from `offset` on are a qcow2 that checks and compares clean.
  */
 export async function convertInto(
-  source: string,
+  source: RawContent,
   target: { path: string; offset: number; bytesPerSecond: number },
   signal: AbortSignal,
   onProgress: (fraction: number) => void,
@@ -33,13 +40,11 @@ export async function convertInto(
     '-m',
     '8',
     ...rate,
-    '-f',
-    'raw',
-    source,
+    ...('path' in source ? ['-f', 'raw', source.path] : [`json:${JSON.stringify(source.blockdev)}`]),
     '--target-image-opts',
     options,
   ];
-  await qemuImg(args, signal, onProgress);
+  await qemuImg(args, { signal, onProgress, isUntrusted: 'blockdev' in source });
 }
 
 /** Copies a small file into another at an offset. */
@@ -55,13 +60,16 @@ export async function copyAt(from: string, to: string, offset: number): Promise<
 
 async function qemuImg(
   args: string[],
-  signal: AbortSignal,
-  onProgress?: (fraction: number) => void,
+  {
+    signal,
+    onProgress,
+    isUntrusted = false,
+  }: { signal: AbortSignal; onProgress?: (fraction: number) => void; isUntrusted?: boolean },
 ): Promise<void> {
   const command = args[0]!;
   const failed = (reason: string, cause?: unknown) =>
     new VirtkeepError('qemu_img_failed', { command, reason }, { cause });
-  const end = await runProgram(['qemu-img', ...args], {
+  const end = await runProgram([...(isUntrusted ? UNTRUSTED : []), 'qemu-img', ...args], {
     signal,
     operation: `qemu-img ${command}`,
     timeoutMs: 0,

@@ -78,7 +78,7 @@ test.each([
 test.each([false, true])('a raw disk is converted at a rate, compressed: %s', async zstd => {
   writeFileSync(dir.at('raw'), noise(MiB));
   const throttle = new Counting();
-  await write(zstd, writer => writer.addRaw('d.qcow2', dir.at('raw'), MiB), throttle);
+  await write(zstd, writer => writer.addRaw('d.qcow2', { path: dir.at('raw') }, MiB), throttle);
   expect([throttle.rates, throttle.bytes]).toEqual([1, 0]);
 });
 

@@ -219,7 +219,7 @@ describe.each([
     const path = dir.at(`raw-${hash}.${format}`);
     const writer = await create(path, { compression, hash });
     await writer.addBytes('before', 'other', noise(700));
-    const record = await writer.addRaw('d.qcow2', raw, 64 * MiB, { formerPath: raw });
+    const record = await writer.addRaw('d.qcow2', { path: raw }, 64 * MiB, { formerPath: raw });
     await writer.addBytes('after', 'other', noise(700));
     await finish(writer);
     expect(record.sizeBytes).toBeLessThan(5 * MiB);
@@ -239,7 +239,7 @@ describe.each([
   test('that cannot be read is an error of qemu-img', async () => {
     const home = freshDirectory(`raw-none-${format}`);
     const writer = await create(`${home}/a`, { compression });
-    const adding = writer.addRaw('d.qcow2', `${home}/none`, MiB);
+    const adding = writer.addRaw('d.qcow2', { path: `${home}/none` }, MiB);
     await expect(adding).rejects.toMatchObject({ msgKey: 'qemu_img_failed' });
     await writer.abort();
     expect(readdirSync(home)).toEqual([]);

@@ -138,7 +138,10 @@ export async function writeMembers(
       await writer.addBytes(member.name, member.kind, member.bytes, { formerPath: member.formerPath });
     else if (member.from === 'file')
       await writer.addFile(member.name, member.kind, member.path, { formerPath: member.path });
-    else await writer.addRaw(member.name, member.path, member.virtualSize, { formerPath: member.path });
+    else
+      await writer.addRaw(member.name, { path: member.path }, member.virtualSize, {
+        formerPath: member.path,
+      });
   }
 }
 

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../domain-xml/index.ts';
-import { type Appliance, domainXmlOf } from '../../ovf/index.ts';
+import { type Appliance, domainXmlOf, type NetworkTarget } from '../../ovf/index.ts';
 import type { PoolRecord } from '../../pools/index.ts';
 import { type ArchivePlan, planArchive } from '../backup/members.ts';
 import { networksOf, targetHere } from '../config-restore/networks.ts';
@@ -10,16 +10,18 @@ import type { NodeFacts } from '../config-restore/node-facts.ts';
 
 export interface ForeignVm {
   appliance: Appliance;
-  /** Names of the data of each of its disks, by the index of the disk. */
-  devices: readonly string[];
+  /** What the guest sees of each of its disks, by the index of the disk. */
+  sizesBytes: readonly number[];
   /** Of the archive. */
   pool: PoolRecord;
   virtio: boolean;
+  /** Chosen ones, by the names of the file. */
+  networks: Readonly<Record<string, NetworkTarget>>;
 }
 
 export interface ImportedDisk {
-  /** Name of its data. */
-  device: string;
+  /** Among the appliance's disks. */
+  index: number;
   /** Where it would lie on this node. */
   path: string;
   sizeBytes: number;
@@ -34,24 +36,29 @@ export interface PlannedImport {
   warnings: string[];
 }
 
-/** The same but for the ids of the VM and its disks, which are new. Each disk has data, and a capacity. */
-export function planImport({ appliance, devices, pool, virtio }: ForeignVm, facts: NodeFacts): PlannedImport {
-  const ids = devices.map(() => newId());
+/** The same but for the ids of the VM and its disks, which are new. No disk has a fault. */
+export function planImport(
+  { appliance, sizesBytes, pool, virtio, networks }: ForeignVm,
+  facts: NodeFacts,
+): PlannedImport {
+  const ids = sizesBytes.map(() => newId());
+  const here = targetHere(networksOf(appliance), facts);
   const pathOf = (index: number) => join(pool.path!, `${ids[index]}.qcow2`);
   const { xml, disks, warnings } = domainXmlOf(appliance, {
-    ...targetHere(networksOf(appliance), facts),
+    ...here,
+    networks: { ...here.networks, ...networks },
     uuid: newId(),
     virtio,
     withDisks: true,
     diskPathOf: pathOf,
   });
   const config = parseDomain(xml, appliance.name);
-  const imported = disks.map(({ index, path, targetDev, capacityBytes }) => ({
+  const imported = disks.map(({ index, path, targetDev }) => ({
     id: ids[index]!,
-    device: devices[index]!,
+    index,
     path,
     targetDev,
-    sizeBytes: capacityBytes!,
+    sizeBytes: sizesBytes[index]!,
   }));
   const layerOf = ({ path, sizeBytes }: ImportedDisk) => ({
     ...{ path, format: 'raw', frozenBy: null, madeBy: null },

@@ -3,7 +3,7 @@ import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError } from '../exit-codes.ts';
 import { runAction } from '../follow.ts';
-import { count, level } from '../options.ts';
+import { count, level, network } from '../options.ts';
 import { bytes, clean, print, printJson } from '../output.ts';
 import { resolve, resolveFile } from '../resolve.ts';
 import { addDownload } from './download.ts';
@@ -97,6 +97,9 @@ function addConversions(backups: Command): void {
         ...(options.compress ? { compress: true } : {}),
         ...(options.hash ? { hash_sum: true } : {}),
         ...(options.virtio ? { virtio: true } : {}),
+        ...(options.system ? { system: options.system } : {}),
+        ...(options.configuration ? { configuration: options.configuration } : {}),
+        ...(Object.keys(options.network ?? {}).length > 0 ? { networks: options.network } : {}),
       };
       const task = await runAction(client, `/api/library/${file.id}/${action}/`, body, { quiet: json });
       const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
@@ -121,12 +124,22 @@ function addConversions(backups: Command): void {
     .action((nameOrId: string, options, command: Command) => convert('unpack', nameOrId, options, command));
   backups
     .command('convert <file>')
-    .description('make a backup of an archive of Proxmox VE, which stays; only administrators may restore it')
+    .description(
+      'make a backup of an OVA, an OVF with its disks or an archive of Proxmox VE, which stays; only administrators may restore it',
+    )
     .option('--pool <pool>', 'data pool for the backup (default: where the archive is)')
     .option('--compress', 'compress with zstd')
     .option('--level <level>', 'of zstd, 1 to 9', level)
     .option('--hash', 'SHA-256 of every member')
     .option('--virtio', 'disks and network adapters become virtio, for which the guest must have drivers')
+    .option('--system <system>', 'which VM of an OVF descriptor')
+    .option('--configuration <id>', 'which configuration of it')
+    .option(
+      '--network <name=network>',
+      'connect a network of the file to this network or bridge',
+      network,
+      {},
+    )
     .action((nameOrId: string, options, command: Command) =>
       convert('convert-backup', nameOrId, options, command),
     );

@@ -1,9 +1,9 @@
-import { type Command, InvalidArgumentError } from 'commander';
+import type { Command } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { follow, type Started } from '../follow.ts';
-import { bandwidth } from '../options.ts';
+import { bandwidth, network } from '../options.ts';
 import { print, printJson } from '../output.ts';
 import { type Named, resolve, resolveFile } from '../resolve.ts';
 
@@ -121,14 +121,6 @@ function refuseMixed(options: RestoreOptions): void {
   if (wrong === undefined) return;
   const text = options.configOnly ? 'does not go with' : 'needs';
   throw new CliError(`${flagOf(wrong)} ${text} --config-only.`, ExitCode.usage);
-}
-
-/** One more of `--network`. */
-function network(text: string, before: Record<string, string>): Record<string, string> {
-  const at = text.lastIndexOf('=');
-  if (at < 1 || at === text.length - 1)
-    throw new InvalidArgumentError('It is the network of the file and the one here: "VM Network=default".');
-  return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
 }
 
 function configBody(file: string, node: string, options: RestoreOptions): Json {

@@ -7,6 +7,7 @@ import { principalOf } from '../app.ts';
 import { STORY } from '../document/story.ts';
 import {
   ARCHIVE_READ,
+  DEFINITION_READ,
   DISK_WORK,
   DOMAIN_WORK,
   NODE_CALL,
@@ -28,6 +29,7 @@ import {
 } from '../schemas/common.ts';
 import { DomainSchema } from '../schemas/domain.ts';
 import { FileSchema, ShownBackupSchema } from '../schemas/file.ts';
+import { Configuration, Networks, System } from '../schemas/foreign-vm.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['backups'];
@@ -122,18 +124,6 @@ const RestoreBody = body(
   { file: STORY.file, node: STORY.node, datapool: STORY.pool, verbose_name: 'web-1-restored' },
 );
 
-const System = Type.String({
-  minLength: 1,
-  maxLength: 1000,
-  description: 'which VM of an OVF descriptor: its id, or a name that only one has; default: the only one',
-});
-const Configuration = Type.String({
-  minLength: 1,
-  maxLength: 1000,
-  description: 'which configuration of a VM of an OVF descriptor; default: its default one',
-});
-const MAX_NETWORKS = 256;
-
 const ConfigRestoreBody = body(
   {
     file: described(GivenUuid, 'the domain XML, OVF descriptor or archive of Proxmox VE'),
@@ -141,18 +131,7 @@ const ConfigRestoreBody = body(
     verbose_name: described(Type.Optional(Name), 'name of the new VM'),
     system: Type.Optional(System),
     configuration: Type.Optional(Configuration),
-    networks: Type.Optional(
-      Type.Record(
-        Type.String({ minLength: 1, maxLength: 1000 }),
-        Type.String({ minLength: 1, maxLength: 255 }),
-        {
-          maxProperties: MAX_NETWORKS,
-          description:
-            'by a network or bridge that an adapter of the VM is connected to in the file the one of the node. Others stay when the node has ' +
-            'them, and become its default network otherwise',
-        },
-      ),
-    ),
+    networks: Type.Optional(Networks),
     virtio: flag('network adapters of an OVF or of Proxmox VE become virtio'),
     keep_macs: flag('MAC addresses stay but for those that a VM of the node has; else all are new'),
   },
@@ -174,16 +153,6 @@ const BACKUP_ERRORS = [
   'invalid_name',
   'zfs_with_states',
   'zfs_incremental',
-] as const;
-
-const DEFINITION_READ = [
-  'xml_invalid',
-  'ovf_invalid',
-  'ovf_version_unsupported',
-  'ovf_system_ambiguous',
-  'ovf_system_unknown',
-  'ovf_configuration_unknown',
-  'appliance_invalid',
 ] as const;
 
 const SHOW_ERRORS = [

@@ -5,7 +5,7 @@ import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { ARCHIVE_READ, POOL_READ, POOL_WRITE } from '../node-errors.ts';
+import { ARCHIVE_READ, DEFINITION_READ, POOL_READ, POOL_WRITE } from '../node-errors.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
 import { permitted } from '../permitted.ts';
 import {
@@ -27,6 +27,7 @@ import {
   truth,
 } from '../schemas/common.ts';
 import { FileSchema, TrimmedFileSchema, VerifiedFileSchema } from '../schemas/file.ts';
+import { Configuration, Networks, System } from '../schemas/foreign-vm.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['library'];
@@ -152,11 +153,14 @@ const CONVERSION_ERRORS = [
 const CONVERT_ERRORS = [
   ...POOL_WRITE,
   ...ARCHIVE_READ,
+  ...DEFINITION_READ,
   'file_not_convertible',
-  'appliance_invalid',
+  'ovf_disk_unusable',
+  'foreign_disk_invalid',
+  'network_not_found',
+  'network_not_in_file',
   'archive_too_large',
   'invalid_name',
-  'xml_invalid',
 ] as const;
 const TRIM_ERRORS = [
   ...POOL_WRITE,
@@ -216,6 +220,9 @@ function converting(app: App, services: Services): void {
     level: Level,
     hash_sum: flag('SHA-256 of every member'),
     virtio: flag('disks and network adapters become virtio, for which the guest must have drivers'),
+    system: Type.Optional(System),
+    configuration: Type.Optional(Configuration),
+    networks: Type.Optional(Networks),
   };
   app.post(
     '/api/library/:id/convert-backup/',
@@ -223,7 +230,8 @@ function converting(app: App, services: Services): void {
       config: { access: 'library.manage', ...LONG_ACTION, errors: CONVERT_ERRORS },
       schema: {
         tags,
-        summary: 'Make a backup of an archive of Proxmox VE, which stays; nobody vouches for it',
+        summary:
+          'Make a backup of an OVA, an OVF with its disks or an archive of Proxmox VE, which stays; nobody vouches for it',
         params: IdParams,
         querystring: AsyncQuery,
         body: body(fields, { compress: true }),

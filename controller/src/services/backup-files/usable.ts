@@ -24,4 +24,5 @@ export const isDefinition = ({ type }: Pick<Usable, 'type'>): boolean =>
   type === 'xml' || type === 'OVF' || type === 'vma';
 
 /** What holds a VM with its disks, of which a backup can be made. */
-export const isConvertible = ({ type }: Pick<Usable, 'type'>): boolean => type === 'vma';
+export const isConvertible = ({ type }: Pick<Usable, 'type'>): boolean =>
+  type === 'OVA' || type === 'OVF' || type === 'vma';

@@ -33,6 +33,11 @@ export interface ConvertOptions {
   level?: number;
   hash_sum?: boolean;
   virtio?: boolean;
+  /** Which VM of an OVF descriptor, and in which configuration. */
+  system?: string;
+  configuration?: string;
+  /** By the networks of the file the node's. */
+  networks?: Record<string, string>;
 }
 
 export interface FileActionDependencies {
@@ -169,6 +174,9 @@ export class FileActionService {
       compressionLevel: options.level ?? 0,
       hashSum: options.hash_sum ?? false,
       virtio: options.virtio ?? false,
+      system: options.system ?? '',
+      configuration: options.configuration ?? '',
+      networks: options.networks ?? {},
     };
     return this.#dependencies.nodeTasks.start({
       taskId,

@@ -217,6 +217,20 @@ export interface ConvertBackupRequest {
   hashSum: boolean;
   /** Disks and network adapters become virtio. */
   virtio: boolean;
+  /** Which VM of an OVF descriptor: its id, or a name that only one has; empty: the only one. */
+  system: string;
+  /** Which configuration of it; empty: the default one. */
+  configuration: string;
+  /**
+   * By a network that an adapter of the VM is connected to in the file the network or bridge of this node; any other name is refused with
+   * network_not_in_file, and one that the node does not have with network_not_found.
+   */
+  networks: { [key: string]: string };
+}
+
+export interface ConvertBackupRequest_NetworksEntry {
+  key: string;
+  value: string;
 }
 
 export interface TrimBackupRequest {
@@ -2527,6 +2541,9 @@ function createBaseConvertBackupRequest(): ConvertBackupRequest {
     compressionLevel: 0,
     hashSum: false,
     virtio: false,
+    system: "",
+    configuration: "",
+    networks: {},
   };
 }
 
@@ -2556,6 +2573,15 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     if (message.virtio !== false) {
       writer.uint32(64).bool(message.virtio);
     }
+    if (message.system !== "") {
+      writer.uint32(74).string(message.system);
+    }
+    if (message.configuration !== "") {
+      writer.uint32(82).string(message.configuration);
+    }
+    globalThis.Object.entries(message.networks).forEach(([key, value]: [string, string]) => {
+      ConvertBackupRequest_NetworksEntry.encode({ key: key as any, value }, writer.uint32(90).fork()).join();
+    });
     return writer;
   },
 
@@ -2636,6 +2662,33 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
             message.virtio = reader.bool();
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.system = reader.string();
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.configuration = reader.string();
+            continue;
+          }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            const entry11 = ConvertBackupRequest_NetworksEntry.decode(reader, reader.uint32());
+            if (entry11.value !== undefined) {
+              message.networks[entry11.key] = entry11.value;
+            }
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2678,6 +2731,22 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
         ? globalThis.Boolean(object.hash_sum)
         : false,
       virtio: isSet(object.virtio) ? globalThis.Boolean(object.virtio) : false,
+      system: isSet(object.system) ? globalThis.String(object.system) : "",
+      configuration: isSet(object.configuration) ? globalThis.String(object.configuration) : "",
+      networks: isObject(object.networks)
+        ? (globalThis.Object.entries(object.networks) as [string, any][]).reduce(
+          (acc: { [key: string]: string }, [key, value]: [string, any]) => {
+            globalThis.Object.defineProperty(acc, key, {
+              value: globalThis.String(value),
+              enumerable: true,
+              configurable: true,
+              writable: true,
+            });
+            return acc;
+          },
+          {},
+        )
+        : {},
     };
   },
 
@@ -2707,6 +2776,21 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     if (message.virtio !== false) {
       obj.virtio = message.virtio;
     }
+    if (message.system !== "") {
+      obj.system = message.system;
+    }
+    if (message.configuration !== "") {
+      obj.configuration = message.configuration;
+    }
+    if (message.networks) {
+      const entries = globalThis.Object.entries(message.networks) as [string, string][];
+      if (entries.length > 0) {
+        obj.networks = {};
+        entries.forEach(([k, v]) => {
+          obj.networks[k] = v;
+        });
+      }
+    }
     return obj;
   },
 
@@ -2725,6 +2809,102 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     message.compressionLevel = object.compressionLevel ?? 0;
     message.hashSum = object.hashSum ?? false;
     message.virtio = object.virtio ?? false;
+    message.system = object.system ?? "";
+    message.configuration = object.configuration ?? "";
+    message.networks = (globalThis.Object.entries(object.networks ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    return message;
+  },
+};
+
+function createBaseConvertBackupRequest_NetworksEntry(): ConvertBackupRequest_NetworksEntry {
+  return { key: "", value: "" };
+}
+
+export const ConvertBackupRequest_NetworksEntry: MessageFns<ConvertBackupRequest_NetworksEntry> = {
+  encode(message: ConvertBackupRequest_NetworksEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ConvertBackupRequest_NetworksEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseConvertBackupRequest_NetworksEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ConvertBackupRequest_NetworksEntry {
+    return {
+      key: isSet(object.key) ? globalThis.String(object.key) : "",
+      value: isSet(object.value) ? globalThis.String(object.value) : "",
+    };
+  },
+
+  toJSON(message: ConvertBackupRequest_NetworksEntry): unknown {
+    const obj: any = {};
+    if (message.key !== "") {
+      obj.key = message.key;
+    }
+    if (message.value !== "") {
+      obj.value = message.value;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ConvertBackupRequest_NetworksEntry>): ConvertBackupRequest_NetworksEntry {
+    return ConvertBackupRequest_NetworksEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ConvertBackupRequest_NetworksEntry>): ConvertBackupRequest_NetworksEntry {
+    const message = createBaseConvertBackupRequest_NetworksEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
     return message;
   },
 };
@@ -3302,6 +3482,10 @@ export type DeepPartial<T> = T extends bigint ? string | number | bigint
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
+
+function isObject(value: any): boolean {
+  return typeof value === "object" && value !== null;
+}
 
 function isSet(value: any): boolean {
   return value !== null && value !== undefined;

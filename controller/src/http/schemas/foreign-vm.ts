@@ -1,0 +1,25 @@
+/** What is chosen of a VM that a foreign file describes. */
+import Type from 'typebox';
+
+export const System = Type.String({
+  minLength: 1,
+  maxLength: 1000,
+  description: 'which VM of an OVF descriptor: its id, or a name that only one has; default: the only one',
+});
+export const Configuration = Type.String({
+  minLength: 1,
+  maxLength: 1000,
+  description: 'which configuration of a VM of an OVF descriptor; default: its default one',
+});
+const MAX_NETWORKS = 256;
+
+export const Networks = Type.Record(
+  Type.String({ minLength: 1, maxLength: 1000 }),
+  Type.String({ minLength: 1, maxLength: 255 }),
+  {
+    maxProperties: MAX_NETWORKS,
+    description:
+      'by a network or bridge that an adapter of the VM is connected to in the file the one of the node. Others stay when the node has ' +
+      'them, and become its default network otherwise',
+  },
+);

@@ -1,0 +1,232 @@
+// A backup out of an OVA and of an OVF with its disks, and a VM out of that, by an agent that is killed and cancelled at each step.
+import { execFileSync } from 'node:child_process';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
+import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { newId } from '@virtkeep/shared/ids';
+import { resultOf } from '@virtkeep/shared/operation-result';
+import { MiB } from '@virtkeep/shared/units';
+import { tar, tarMember } from '../../../agent/src/appliance/test-kit.ts';
+import { openArchive } from '../../../agent/src/archive/index.ts';
+import { cpus, descriptor, disk, memory, nic, scsi, system, VMDK } from '../../../agent/src/ovf/test-kit.ts';
+import { CONVERT_STEPS } from '../../../agent/src/workflows/import/convert.ts';
+import { AgentAlone, fileOf, INTERRUPTED, lostAnswer, momentsOf } from '../../e2e/agent-alone.ts';
+import { Guest } from '../../lab/guest.ts';
+import { definePool, type Pool } from '../../lab/node.ts';
+import { SmallDisk } from '../../lab/small-disk.ts';
+
+// data, a hole, and data again
+const SYSTEM = Buffer.concat([randomBytes(9 * MiB), Buffer.alloc(12 * MiB), randomBytes(3 * MiB)]);
+const DATA = Buffer.concat([Buffer.alloc(MiB), randomBytes(2 * MiB)]);
+const RAW = 'http://example.com/raw';
+
+let small: SmallDisk;
+let alone: AgentAlone;
+let tight: Pool;
+/** Names that the tests put into the directory. */
+const given = new Set<string>();
+
+const directory = () => join(alone.world.node.pool(1).path, 'backups');
+const made = () => readdirSync(directory()).filter(name => !given.has(name));
+
+function put(name: string, bytes: Buffer | string): void {
+  given.add(name);
+  writeFileSync(join(directory(), name), bytes);
+}
+
+/** An image of those bytes. */
+function imageOf(bytes: Buffer, ...format: string[]): Buffer {
+  const raw = join(alone.world.dir, 'content');
+  writeFileSync(raw, bytes);
+  execFileSync('qemu-img', ['convert', '-f', 'raw', '-O', ...format, raw, `${raw}.image`]);
+  return readFileSync(`${raw}.image`);
+}
+
+interface DiskOf {
+  href: string;
+  bytes: number;
+  /** Attributes of the file. */
+  more?: string;
+  format?: string;
+}
+
+function ovf(name: string, disks: DiskOf[], settings = ''): string {
+  return descriptor({
+    files: disks
+      .map(({ href, more = '' }, index) => `<File ovf:id="f${index}" ovf:href="${href}" ${more}/>`)
+      .join(''),
+    disks: disks
+      .map(
+        ({ bytes, format = VMDK }, index) =>
+          `<Disk ovf:diskId="d${index}" ovf:fileRef="f${index}" ovf:capacity="${bytes}" ovf:format="${format}"/>`,
+      )
+      .join(''),
+    content: system({
+      name,
+      settings,
+      items:
+        cpus(1) +
+        memory(256) +
+        scsi(3, 'VirtualSCSI') +
+        disks.map((_, index) => disk(4 + index, 3, index, `ovf:/disk/d${index}`)).join('') +
+        nic(9, 'E1000'),
+    }),
+  });
+}
+
+const sha256 = (bytes: Buffer | string) => createHash('sha256').update(bytes).digest('hex');
+const manifestOf = (files: Record<string, Buffer | string>) =>
+  Object.entries(files)
+    .map(([name, bytes]) => `SHA256(${name})= ${sha256(bytes)}\n`)
+    .join('');
+
+function ova(files: Record<string, Buffer | string>): Buffer {
+  return tar(...Object.entries(files).map(([name, bytes]) => tarMember(name, bytes as Buffer)));
+}
+
+beforeAll(async () => {
+  small = await SmallDisk.mount(128);
+  alone = await AgentAlone.start();
+  tight = { name: 'small', uuid: randomUUID(), path: small.path };
+  await definePool(alone.world.node, tight);
+  await alone.restart();
+  mkdirSync(directory(), { recursive: true });
+  const stream = imageOf(SYSTEM, 'vmdk', '-o', 'subformat=streamOptimized');
+  const data = imageOf(DATA, 'vmdk', '-o', 'subformat=streamOptimized');
+  const two: DiskOf[] = [
+    { href: 'one.vmdk', bytes: SYSTEM.length },
+    { href: 'two.vmdk', bytes: DATA.length },
+  ];
+  const text = ovf('shop', two);
+  const whole = { 'shop.ovf': text, 'one.vmdk': stream, 'two.vmdk': data };
+  const signed = { ...whole, 'shop.mf': manifestOf(whole) };
+  put('shop.ova', ova(signed));
+  put('packed.ova', gzipSync(ova(signed)));
+  put('bent.ova', ova({ ...signed, 'two.vmdk': imageOf(SYSTEM, 'vmdk', '-o', 'subformat=streamOptimized') }));
+  put('cut.ova', ova(whole).subarray(0, -data.length));
+  // beside each other: one as VHDX, one raw, packed and in pieces
+  const vhdx = imageOf(SYSTEM, 'vhdx');
+  const chunks = [DATA.subarray(0, MiB), DATA.subarray(MiB, 2 * MiB), DATA.subarray(2 * MiB)];
+  put('one.vhdx', vhdx);
+  for (const [index, chunk] of chunks.entries()) put(`two.img.00000000${index}`, chunk);
+  put('three.vmdk.gz', gzipSync(data));
+  put(
+    'beside.ovf',
+    ovf('beside', [
+      { href: 'one.vhdx', bytes: SYSTEM.length, format: 'http://technet.microsoft.com/vhdx' },
+      { href: 'two.img', bytes: DATA.length, more: `ovf:chunkSize="${MiB}"`, format: RAW },
+      { href: 'three.vmdk.gz', bytes: DATA.length, more: 'ovf:compression="gzip"' },
+    ]),
+  );
+  put('lacking.ovf', ovf('lacking', [{ href: 'nowhere.vmdk', bytes: SYSTEM.length }]));
+  // an image that names a file of the host as its content
+  const secret = join(alone.world.dir, 'secret');
+  writeFileSync(secret, SYSTEM);
+  const greedy = join(alone.world.dir, 'greedy.qcow2');
+  execFileSync('qemu-img', ['create', '-q', '-f', 'qcow2', '-b', secret, '-F', 'raw', greedy]);
+  put('greedy.qcow2', readFileSync(greedy));
+  put('greedy.ovf', ovf('greedy', [{ href: 'greedy.qcow2', bytes: SYSTEM.length }]));
+});
+afterAll(async () => {
+  await alone?.stop();
+  await small?.unmount();
+});
+afterEach(() => {
+  for (const name of made()) rmSync(join(directory(), name));
+});
+
+async function convert(filename: string, request: object = {}): Promise<string> {
+  const operationId = newId();
+  const file = { poolId: alone.world.node.pool(1).uuid, filename };
+  await alone.backups.convert({ operationId, fileId: newId(), file, ...request }).catch(lostAnswer);
+  return operationId;
+}
+
+/** The bytes of an image as a guest sees them. */
+function rawOf(path: string): Buffer {
+  const raw = join(alone.world.dir, 'raw');
+  execFileSync('qemu-img', ['convert', '-O', 'raw', path, raw]);
+  return readFileSync(raw);
+}
+
+test.each([
+  ['shop.ova', [SYSTEM, DATA], { hashSum: true }],
+  ['shop.ova', [SYSTEM, DATA], { compress: true }],
+  ['packed.ova', [SYSTEM, DATA], { virtio: true }],
+  ['beside.ovf', [SYSTEM, DATA, DATA], {}],
+])('%s becomes a backup, and that a VM with the same disks', async (filename, contents, request) => {
+  const operation = await alone.heard(await convert(filename, request));
+  const file = fileOf(operation);
+  expect(made().filter(name => !name.endsWith('.sha256'))).toEqual([file.filename]);
+  const archive = await openArchive(file.path, AbortSignal.timeout(60_000));
+  expect(await archive.verify({ signal: AbortSignal.timeout(60_000) })).toMatchObject({ problems: [] });
+  await archive.close();
+  const restore = await alone.startRestore(file.filename, { domainId: newId(), allowForeign: true });
+  const { name, disks } = resultOf(await alone.heard(restore), 'restore');
+  const bus = 'virtio' in request ? 'vd' : 'sd';
+  expect(disks.map(({ targetDev }) => targetDev)).toEqual(
+    contents.map((_, index) => `${bus}${'abc'[index]}`),
+  );
+  for (const [index, { path }] of disks.entries()) expect(rawOf(path).equals(contents[index]!)).toBe(true);
+  expect(await new Guest(alone.world.node, name).xml(true)).toContain("<driver name='qemu' type='qcow2'");
+  await alone.world.node.virsh('undefine', name);
+  for (const { path } of disks) rmSync(path);
+});
+
+test('holes of the disks are holes of the backup', async () => {
+  const sparse = Buffer.concat([randomBytes(MiB), Buffer.alloc(63 * MiB)]);
+  put('holes.raw', sparse);
+  put('holes.ovf', ovf('holes', [{ href: 'holes.raw', bytes: sparse.length, format: RAW }]));
+  const file = fileOf(await alone.heard(await convert('holes.ovf')));
+  expect(statSync(file.path).size).toBeLessThan(3 * MiB);
+});
+
+test.each([
+  ['bent.ova', {}, 'hash_mismatch', /two\.vmdk/],
+  ['cut.ova', {}, 'appliance_invalid', /cut off/],
+  ['lacking.ovf', {}, 'ovf_disk_unusable', /"nowhere\.vmdk" is not there/],
+  ['greedy.ovf', {}, 'foreign_disk_invalid', /greedy\.qcow2/],
+  ['shop.ova', { system: 'other' }, 'ovf_system_unknown', /other/],
+  ['shop.ova', { networks: { LAN: 'nowhere' } }, 'network_not_found', /nowhere/],
+])('%s with %j is refused with %s, and nothing is left', async (filename, request, msgKey, detail) => {
+  const operation = await alone.ended(await convert(filename, request));
+  expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey } });
+  expect(operation.error!.detail).toMatch(detail);
+  expect(made()).toEqual([]);
+});
+
+describe('what stops it leaves nothing', () => {
+  test.each(momentsOf(CONVERT_STEPS, 'copy.mid'))('kill -9 of the agent at %s', async moment => {
+    const operation = await alone.killedAt(`convert_backup.${moment}`, () => convert('packed.ova'));
+    expect(operation).toMatchObject(INTERRUPTED);
+    expect(made()).toEqual([]);
+  });
+
+  test.each(['check.after', 'read.before', 'read.after', 'copy.before', 'copy.after', 'publish.before'])(
+    'cancel at %s',
+    async moment => {
+      const operation = await alone.canceledAt(`convert_backup.${moment}`, () => convert('packed.ova'));
+      expect(operation.state).toBe(OperationState.CANCELED);
+      expect(made()).toEqual([]);
+    },
+  );
+
+  test.each(['check.after', 'read.after'])('a disk that runs full at %s', async moment => {
+    const point = `convert_backup.${moment}`;
+    const pause = alone.pauseFile(point);
+    await alone.arm(`${point}=pause:${pause}`);
+    const id = await convert('packed.ova', { poolId: tight.uuid });
+    await alone.whilePaused(pause, async () => small.fill(4));
+    const operation = await alone.ended(id);
+    expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'disk_full' } });
+    await alone.arm('');
+    const left = join(small.path, 'backups');
+    expect(existsSync(left) ? readdirSync(left) : []).toEqual([]);
+    small.free();
+    await alone.heard(await convert('packed.ova', { poolId: tight.uuid }));
+    for (const name of readdirSync(left)) rmSync(join(left, name));
+  });
+});
