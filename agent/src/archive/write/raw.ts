@@ -1,7 +1,7 @@
 import { open, readFile } from 'node:fs/promises';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { failureOf, runProgram } from '@virtkeep/shared/program';
-import { GiB } from '@virtkeep/shared/units';
+import { GiB, KiB } from '@virtkeep/shared/units';
 
 /** Creates an empty qcow2 of a virtual size. @throws VirtkeepError qemu_img_failed, canceled */
 export async function createQcow2(
@@ -47,6 +47,32 @@ export async function convertInto(
   await qemuImg(args, { signal, onProgress, isUntrusted: 'blockdev' in source });
 }
 
+/**
+ * Converts that into an empty file, which becomes a qcow2 of the same virtual size.
+ * @throws VirtkeepError qemu_img_failed, disk_full, canceled
+ */
+export async function convertToQcow2(
+  content: RawContent,
+  { path, virtualSizeBytes }: { path: string; virtualSizeBytes: number },
+  signal: AbortSignal,
+  onProgress: (fraction: number) => void,
+): Promise<void> {
+  await createQcow2(path, virtualSizeBytes, signal);
+  await convertInto(content, { path, offset: 0, bytesPerSecond: 0 }, signal, onProgress);
+}
+
+/**
+ * Bytes of the qcow2 that would come of it, at most: what is zero and not a hole counts, and so do the tables of the whole disk.
+ * @throws VirtkeepError qemu_img_failed, canceled
+ */
+export async function measureQcow2(content: RawContent, signal: AbortSignal): Promise<number> {
+  const source =
+    'path' in content ? ['-f', 'raw', content.path] : [`json:${JSON.stringify(content.blockdev)}`];
+  const args = ['measure', '--output=json', '-O', 'qcow2', ...source];
+  const text = await qemuImg(args, { signal, isUntrusted: 'blockdev' in content, maxOutputBytes: 64 * KiB });
+  return (JSON.parse(text) as { required: number }).required;
+}
+
 /** Copies a small file into another at an offset. */
 export async function copyAt(from: string, to: string, offset: number): Promise<void> {
   try {
@@ -58,14 +84,18 @@ export async function copyAt(from: string, to: string, offset: number): Promise<
   }
 }
 
+interface QemuImgOptions {
+  signal: AbortSignal;
+  onProgress?: (fraction: number) => void;
+  isUntrusted?: boolean;
+  /** 0: what it says is its progress. */
+  maxOutputBytes?: number;
+}
+
 async function qemuImg(
   args: string[],
-  {
-    signal,
-    onProgress,
-    isUntrusted = false,
-  }: { signal: AbortSignal; onProgress?: (fraction: number) => void; isUntrusted?: boolean },
-): Promise<void> {
+  { signal, onProgress, isUntrusted = false, maxOutputBytes = 0 }: QemuImgOptions,
+): Promise<string> {
   const command = args[0]!;
   const failed = (reason: string, cause?: unknown) =>
     new VirtkeepError('qemu_img_failed', { command, reason }, { cause });
@@ -73,14 +103,16 @@ async function qemuImg(
     signal,
     operation: `qemu-img ${command}`,
     timeoutMs: 0,
-    maxOutputBytes: 0,
-    onOutput: piece => {
-      const percent = piece.toString('latin1').match(/\(([\d.]+)\/100%\)[^(]*$/)?.[1];
-      if (percent !== undefined) onProgress?.(Number(percent) / 100);
-    },
+    maxOutputBytes,
+    ...(maxOutputBytes === 0 && {
+      onOutput: piece => {
+        const percent = piece.toString('latin1').match(/\(([\d.]+)\/100%\)[^(]*$/)?.[1];
+        if (percent !== undefined) onProgress?.(Number(percent) / 100);
+      },
+    }),
     failed,
   });
-  if (end.code === 0) return;
+  if (end.code === 0) return end.stdout;
   if (/No space left/.test(end.stderr)) throw new VirtkeepError('disk_full', { path: args.at(-1)! });
   throw failed(failureOf(end));
 }

@@ -37,10 +37,11 @@ import { networksOf } from '../config-restore/networks.ts';
 import { type NodeFacts, readFacts } from '../config-restore/node-facts.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import type { ForeignDisk, ForeignFile } from './foreign.ts';
+import { copyMembers } from './copy.ts';
+import type { ForeignFile } from './foreign.ts';
 import { openForeignOvf } from './foreign-ovf.ts';
 import { openForeignVma } from './foreign-vma.ts';
-import { type PlannedImport, planImport } from './plan.ts';
+import { planImport } from './plan.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const CONVERT_STEPS = ['check', 'read', 'copy', 'publish'] as const;
@@ -110,9 +111,8 @@ async function convert(
   const { target, held } = plan;
   const { facts, networks } = await context.step('check', () => check(dependencies, request, plan, context));
   const foreign = held.foreign!;
-  const contents = await context.step('read', () =>
-    foreign.readDisks(context, join(target.path!, BACKUPS_DIR)),
-  );
+  const directory = join(target.path!, BACKUPS_DIR);
+  const contents = await context.step('read', () => foreign.readDisks(context, directory));
   const sizesBytes = contents.map(({ sizeBytes }) => sizeBytes);
   const { appliance } = foreign;
   const planned = planImport(
@@ -126,18 +126,21 @@ async function convert(
   const backupId = newId();
   const archive = await context.step('copy', async () => {
     declareArchive(context, held.name!.path, { backupId, states: 1 });
-    held.archive = await ArchiveWriter.create({
-      path: held.name!.path,
-      backupId,
-      compression: request.compress ? { level: request.compressionLevel || DEFAULT_LEVEL } : null,
-      hash: request.hashSum,
-      signal: context.signal,
-      onProgress: bytes => context.progress.done(bytes),
-      ...(dependencies.compressionWorkers && { workers: dependencies.compressionWorkers }),
+    const job = { planned, contents, directory, compress: request.compress };
+    await copyMembers(context, job, async (signal, onProgress) => {
+      held.archive = await ArchiveWriter.create({
+        path: held.name!.path,
+        backupId,
+        compression: request.compress ? { level: request.compressionLevel || DEFAULT_LEVEL } : null,
+        hash: request.hashSum,
+        signal,
+        onProgress,
+        ...(dependencies.compressionWorkers && { workers: dependencies.compressionWorkers }),
+      });
+      return held.archive;
     });
-    await writeMembers(context, held.archive, planned, contents);
     await foreign.requireSame();
-    return held.archive;
+    return held.archive!;
   });
   const record = {
     backupId,
@@ -188,20 +191,3 @@ const openForeign = (
   backupTypeOf(source.filename) === 'vma'
     ? openForeignVma(source, context)
     : openForeignOvf(source, request, context);
-
-async function writeMembers(
-  context: OperationContext,
-  writer: ArchiveWriter,
-  { archive, disks }: PlannedImport,
-  contents: readonly ForeignDisk[],
-): Promise<void> {
-  context.progress.total(archive.totalBytes);
-  for (const member of archive.members) {
-    const { name, kind } = member;
-    if (member.from === 'bytes') await writer.addBytes(name, kind, member.bytes);
-    else if (member.from === 'raw') {
-      const { index } = disks.find(({ path }) => path === member.path)!;
-      await writer.addRaw(name, contents[index]!.content, member.virtualSize, { formerPath: member.path });
-    }
-  }
-}

@@ -4,8 +4,12 @@ import { changedSource, type SourceMark } from '../../disks/index.ts';
 import type { OperationContext } from '../context.ts';
 
 /** Name of a spare file of an operation, hidden from scans. */
-export const sparePath = (context: OperationContext, directory: string, index: number): string =>
-  join(directory, `.virtkeep-${context.id}.${index}.raw`);
+export const sparePath = (
+  context: OperationContext,
+  directory: string,
+  index: number,
+  kind: 'raw' | 'qcow2' = 'raw',
+): string => join(directory, `.virtkeep-${context.id}.${index}.${kind}`);
 
 /** @throws VirtkeepError appliance_invalid */
 export async function requireSame(path: string, marks: SourceMark[]): Promise<void> {
