@@ -38,6 +38,7 @@ test('the example with everything switched on is valid and names every key', () 
     'base_data_pool',
     'guest.tools_image',
     'hooks.backup.command.0',
+    'import.trusted_ca_file',
   ];
   expect(keysOf(full).sort()).toEqual([...keysOf(load('')), ...optional].sort());
 });

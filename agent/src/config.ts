@@ -44,6 +44,7 @@ const agentConfigSchema = section({
       timeout_seconds: z.int().min(1).max(86_400).default(300),
     }),
   }),
+  import: section({ trusted_ca_file: absolutePath.optional() }),
   guestfs: section({ force_tcg: z.boolean().default(false) }),
   operation_retention_days: z.int().min(1).max(3650).default(7),
   shutdown: section({

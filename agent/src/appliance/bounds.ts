@@ -23,6 +23,9 @@ export const mostUnpacked = (packedBytes: number): number => SMALL_STREAM_BYTES 
 /** Most bytes of one disk's image: formats add little to what the guest sees, and descriptors round. */
 export const mostOfDisk = (capacityBytes: number): number => 2 * capacityBytes + GiB;
 
+/** Most bytes of a packed image of a drive: those of a DVD, twice. */
+export const MAX_DRIVE_IMAGE_BYTES = 16 * GiB;
+
 /** `xz -9` needs 65 MiB to unpack; more is asked for only by hand. */
 export const XZ_MEMORY_BYTES = 256 * MiB;
 /** Its address space: what it may use, the program, its libraries. */

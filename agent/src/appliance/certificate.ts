@@ -17,27 +17,35 @@ export interface Authorities {
   now?: Date;
 }
 
+export interface CheckedSignature {
+  /** Subject of the certificate whose key has signed the manifest; null when there is none, or nobody checked. */
+  signer: string | null;
+  warnings: string[];
+}
+
 /**
  * Checks who vouches for the manifest: its signature by the certificate's key, the chain to one of the authorities, and that each
  * certificate of it is valid now. Revocation is not asked for.
  * @param authorities undefined where none are given: nothing is checked then
- * @returns warnings
  * @throws VirtkeepError appliance_invalid
  */
 export function checkCertificate(
   { path, manifest, certificate }: AppliancePackage,
   authorities: Authorities | undefined,
-): Promise<string[]> {
+): Promise<CheckedSignature> {
   return ofAppliance(path, async () => {
     if (certificate === null)
-      return authorities ? ['The appliance is not signed: nobody vouches for it.'] : [];
+      return unsigned(authorities ? ['The appliance is not signed: nobody vouches for it.'] : []);
     if (authorities === undefined)
-      return [`Nobody checked the signature ${shown(certificate.name)}: no authorities are given.`];
+      return unsigned([`Nobody checked the signature ${shown(certificate.name)}: no authorities are given.`]);
     if (manifest === null) throw new Fault('it is signed and has no manifest, which the signature is of');
-    const digest = readable(() => judge(manifest, certificate, authorities));
-    return digest === 'sha1' ? ['The appliance is signed with SHA-1, which can be forged.'] : [];
+    const { digest, signer } = readable(() => judge(manifest, certificate, authorities));
+    const warnings = digest === 'sha1' ? ['The appliance is signed with SHA-1, which can be forged.'] : [];
+    return { signer: subjectOf(signer), warnings };
   });
 }
+
+const unsigned = (warnings: string[]): CheckedSignature => ({ signer: null, warnings });
 
 /** Whatever OpenSSL finds wrong with foreign bytes. @throws Fault */
 function readable<T>(work: () => T): T {
@@ -49,14 +57,18 @@ function readable<T>(work: () => T): T {
   }
 }
 
-/** @returns the digest that was signed. @throws Fault; OpenSSL's own errors */
-function judge(manifest: Text, certificate: Text, { pem, now = new Date() }: Authorities): DigestName {
+/** @returns the digest that was signed, and by whom. @throws Fault; OpenSSL's own errors */
+function judge(
+  manifest: Text,
+  certificate: Text,
+  { pem, now = new Date() }: Authorities,
+): { digest: DigestName; signer: X509Certificate } {
   const text = certificate.bytes.toString('latin1');
   const { digest, signature, chain } = parseCertificate(text, manifest.name);
   const signer = chain.find(({ publicKey }) => verified(digest, manifest.bytes, publicKey, signature));
   if (signer === undefined) throw new Fault('its signature is not that of its manifest');
   checkChain(signer, chain, certificatesIn(pem, MAX_AUTHORITIES), now);
-  return digest;
+  return { digest, signer };
 }
 
 function parseCertificate(text: string, manifestName: string) {
@@ -128,4 +140,6 @@ function checkValidity(certificate: X509Certificate, now: Date): void {
   if (now > validToDate) throw new Fault(`the certificate ${nameOf(certificate)} has expired`);
 }
 
-const nameOf = ({ subject }: X509Certificate): string => shown(subject.replaceAll('\n', ', '));
+const subjectOf = ({ subject }: X509Certificate): string => subject.replaceAll('\n', ', ').slice(0, 200);
+
+const nameOf = (certificate: X509Certificate): string => shown(subjectOf(certificate));

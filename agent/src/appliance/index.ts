@@ -24,8 +24,8 @@
  * before `inspectImage`, and refuses the result when they changed.
  */
 export { type AppliancePackage, openAppliance, type Packing, type Text } from './appliance.ts';
-export { MAX_VIRTUAL_BYTES, mostOfDisk } from './bounds.ts';
-export { type Authorities, checkCertificate } from './certificate.ts';
+export { MAX_DRIVE_IMAGE_BYTES, MAX_VIRTUAL_BYTES, mostOfDisk } from './bounds.ts';
+export { type Authorities, type CheckedSignature, checkCertificate } from './certificate.ts';
 export type { Member } from './container/container.ts';
 export type { ImageFormat } from './image/image.ts';
 export { type Blockdev, type InspectedImage, inspectImage } from './image/inspect.ts';

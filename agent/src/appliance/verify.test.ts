@@ -95,7 +95,7 @@ describe('a manifest', () => {
     const bare = await openAppliance(dir.at('ovf/bare.ovf'), signal);
     opened.push(bare);
     expect(await verifyMembers(bare, { signal })).toEqual([expect.stringMatching(/no manifest/)]);
-    expect(await checkCertificate(bare, undefined)).toEqual([]);
+    expect(await checkCertificate(bare, undefined)).toEqual({ signer: null, warnings: [] });
   });
 });
 
@@ -147,22 +147,29 @@ describe('a signature', () => {
 
   test('is taken from whom an authority vouches for', async () => {
     const appliance = await signed('signer', ['signer']);
-    expect(await checkCertificate(appliance, { pem: `${pems.stranger}${pems.root}` })).toEqual([]);
-    expect(await checkCertificate(await signed('leaf', ['under', 'leaf']), { pem: pems.tall! })).toEqual([]);
-    expect(await checkCertificate(await signed('stranger', ['stranger']), { pem: pems.stranger! })).toEqual(
-      [],
-    );
+    const by = (signer: string) => ({ signer: `CN=${signer}`, warnings: [] });
+    const authorities = { pem: `${pems.stranger}${pems.root}` };
+    expect(await checkCertificate(appliance, authorities)).toEqual(by('signer'));
+    const far = await signed('leaf', ['under', 'leaf']);
+    expect(await checkCertificate(far, { pem: pems.tall! })).toEqual(by('leaf'));
+    const own = await signed('stranger', ['stranger']);
+    expect(await checkCertificate(own, { pem: pems.stranger! })).toEqual(by('stranger'));
     const old = await signed('signer', ['signer'], { digest: 'SHA1' });
-    expect(await checkCertificate(old, { pem: pems.root! })).toEqual([expect.stringMatching(/SHA-1/)]);
+    expect(await checkCertificate(old, { pem: pems.root! })).toEqual({
+      signer: 'CN=signer',
+      warnings: [expect.stringMatching(/SHA-1/)],
+    });
   });
 
   test('that nobody checks is told', async () => {
-    expect(await checkCertificate(await signed('signer', ['signer']), undefined)).toEqual([
-      'Nobody checked the signature "vm.cert": no authorities are given.',
-    ]);
-    expect(await checkCertificate(await ova({ 'vm.ovf': OVF }), { pem: pems.root! })).toEqual([
-      'The appliance is not signed: nobody vouches for it.',
-    ]);
+    expect(await checkCertificate(await signed('signer', ['signer']), undefined)).toEqual({
+      signer: null,
+      warnings: ['Nobody checked the signature "vm.cert": no authorities are given.'],
+    });
+    expect(await checkCertificate(await ova({ 'vm.ovf': OVF }), { pem: pems.root! })).toEqual({
+      signer: null,
+      warnings: ['The appliance is not signed: nobody vouches for it.'],
+    });
   });
 
   test.each<[string, () => Promise<AppliancePackage>, string, RegExp]>([

@@ -34,6 +34,8 @@ export interface WorkflowDependencies {
   nvramDirectory: string;
   /** Where libvirt keeps the state of software TPMs: `/var/lib/libvirt/swtpm`. */
   swtpmDirectory: string;
+  /** Certificates (PEM) of those who may vouch for appliances; undefined: their signatures are not checked. */
+  trustedCaFile?: string | undefined;
   /** Bound of merging an automatic state back, MiB/s; 0 = none. */
   mergeBandwidthMiB: number;
   /**

@@ -63,6 +63,8 @@ export interface AppenderOptions {
 }
 
 export interface MemberOptions {
+  /** The part of the file that is copied; default: all of it. */
+  part?: { offset: number; lengthBytes: number } | undefined;
   /** Where the file was on the node; recorded. */
   formerPath?: string | undefined;
   /** Of its header; default: when the archive was begun. */

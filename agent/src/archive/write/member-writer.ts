@@ -74,7 +74,7 @@ export abstract class MemberWriter {
   }
 
   /**
-   * Copies a file or block device as it is (a frozen layer, an image, a memory file). The source must not change.
+   * Copies a file or block device as it is (a frozen layer, an image, a memory file), or a part of it. The source must not change.
    * @throws VirtkeepError io_failed (unreadable, became shorter), disk_full, canceled
    */
   async addFile(
@@ -264,7 +264,7 @@ export abstract class MemberWriter {
   /** Header, data and record of a file. */
   async #copy(
     from: CopiedFile,
-    { modified, hashedLater }: MemberOptions,
+    { modified, hashedLater, part }: MemberOptions,
     onProgress: (bytesDone: number) => void,
   ): Promise<MemberRecord> {
     const { name, kind, srcPath, formerPath, throttle } = from;
@@ -272,9 +272,12 @@ export abstract class MemberWriter {
       throw fromIoError(error, 'opening', srcPath);
     });
     try {
-      const sizeBytes = await sizeOfAside(source.fd);
+      const { offset, lengthBytes: sizeBytes } = part ?? {
+        offset: 0,
+        lengthBytes: await sizeOfAside(source.fd),
+      };
       const dataOffset = await this.#putHeader({ name, kind, sizeBytes, modified }, true);
-      const blocks = { fd: source.fd, offset: 0, lengthBytes: sizeBytes };
+      const blocks = { fd: source.fd, offset, lengthBytes: sizeBytes };
       const job = { source: blocks, srcPath, hash: this.#isHashed(kind), onProgress, throttle };
       const { sha256, ...result } = await this.output.data(job);
       const digests = this.#digests(sha256, hashedLater);

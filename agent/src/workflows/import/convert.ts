@@ -8,9 +8,11 @@
  */
 import { join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { readForeign } from '@virtkeep/shared/foreign-file';
 import type { ConvertBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { newId } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
 import { ArchiveWriter, DEFAULT_LEVEL, type FinishedArchive } from '../../archive/index.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
 import type { NetworkTarget } from '../../ovf/index.ts';
@@ -39,7 +41,7 @@ import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { copyMembers } from './copy.ts';
 import type { ForeignFile } from './foreign.ts';
-import { openForeignOvf } from './foreign-ovf.ts';
+import { type OvfChoice, openForeignOvf } from './foreign-ovf.ts';
 import { openForeignVma } from './foreign-vma.ts';
 import { planImport } from './plan.ts';
 
@@ -112,11 +114,14 @@ async function convert(
   const { facts, networks } = await context.step('check', () => check(dependencies, request, plan, context));
   const foreign = held.foreign!;
   const directory = join(target.path!, BACKUPS_DIR);
-  const contents = await context.step('read', () => foreign.readDisks(context, directory));
+  const { contents, images } = await context.step('read', async () => ({
+    contents: await foreign.readDisks(context, directory),
+    images: (await foreign.readImages?.(context, directory)) ?? [],
+  }));
   const sizesBytes = contents.map(({ sizeBytes }) => sizeBytes);
   const { appliance } = foreign;
   const planned = planImport(
-    { appliance, sizesBytes, pool: target, virtio: request.virtio, networks },
+    { appliance, sizesBytes, images, pool: target, virtio: request.virtio, networks },
     facts,
   );
   const warnings = [...foreign.warnings, ...planned.warnings];
@@ -146,7 +151,12 @@ async function convert(
     backupId,
     toolVersion: dependencies.version,
     created,
-    options: { compress: request.compress, hash_sum: request.hashSum, can_be_incremental: false },
+    options: {
+      exclude_iso: request.excludeIso,
+      compress: request.compress,
+      hash_sum: request.hashSum,
+      can_be_incremental: false,
+    },
     warnings,
     incremental: false,
     fallbackReason: null,
@@ -157,7 +167,10 @@ async function convert(
       manifest: members => manifestOf(planned.archive.manifest, members, record, null),
     }),
   );
-  context.commit({ $case: 'convertBackup', value: { file: finishedFileOf(finished, target) } });
+  context.commit({
+    $case: 'convertBackup',
+    value: { file: finishedFileOf(finished, target), signedBy: foreign.signedBy ?? undefined },
+  });
 }
 
 async function check(
@@ -166,7 +179,8 @@ async function check(
   { source, target, held }: ConvertPlan & { held: Held },
   context: OperationContext,
 ): Promise<{ facts: NodeFacts; networks: Record<string, NetworkTarget> }> {
-  const foreign = await openForeign(source, request, context);
+  const authorities = await authoritiesOf(dependencies);
+  const foreign = await openForeign(source, { ...request, authorities }, context);
   held.foreign = foreign;
   const { appliance, created, dataBytes, spareBytes } = foreign;
   const facts = await readFacts(dependencies.libvirt()).catch((error: unknown) => {
@@ -185,9 +199,21 @@ async function check(
 
 const openForeign = (
   source: FoundFile,
-  request: ConvertBackupRequest,
+  choice: OvfChoice,
   context: OperationContext,
 ): Promise<ForeignFile> =>
   backupTypeOf(source.filename) === 'vma'
     ? openForeignVma(source, context)
-    : openForeignOvf(source, request, context);
+    : openForeignOvf(source, choice, context);
+
+const MAX_AUTHORITIES_BYTES = 4 * MiB;
+
+/** Read each time: an administrator may have changed it. @throws VirtkeepError io_failed, file_too_large, not_a_file */
+async function authoritiesOf({ trustedCaFile }: WorkflowDependencies): Promise<string | undefined> {
+  if (trustedCaFile === undefined) return undefined;
+  try {
+    return (await readForeign(trustedCaFile, MAX_AUTHORITIES_BYTES)).toString('latin1');
+  } catch (error) {
+    throw fromIoError(error, 'reading', trustedCaFile);
+  }
+}

@@ -43,7 +43,9 @@ export async function copyMembers(
   const { planned, compress, directory } = job;
   context.progress.total(planned.totalBytes);
   const disks = await disksOf(context, job);
-  const progress = new DiskProgress(disks, bytes => context.progress.done(bytes));
+  const images = [...planned.images.keys()];
+  const parts = [...disks, ...planned.images.values()].map(({ sizeBytes }) => sizeBytes);
+  const progress = new CopyProgress(parts, bytes => context.progress.done(bytes));
   const { available: freeBytes } = await fsFacts(directory);
   const sizes = disks.map(({ imageBytes }) => imageBytes);
   const limits = limitsOf(sizes, { freeBytes, processors: availableParallelism(), compress });
@@ -64,8 +66,14 @@ export async function copyMembers(
         await ahead.inPlace(index, () => writer.addRaw(name, content, virtualSize, { formerPath }));
       }
     }
-    for (const member of planned.archive.members)
+    for (const member of planned.archive.members) {
       if (member.from === 'bytes') await writer.addBytes(member.name, member.kind, member.bytes);
+      if (member.from !== 'file') continue;
+      const { path, offset, sizeBytes } = planned.images.get(member.path)!;
+      progress.follow(disks.length + images.indexOf(member.path), 0, sizeBytes);
+      const part = { offset, lengthBytes: sizeBytes };
+      await writer.addFile(member.name, member.kind, path, { formerPath: member.path, part });
+    }
   } finally {
     await ahead.close();
   }
@@ -84,8 +92,8 @@ async function disksOf(context: OperationContext, { planned, contents, compress 
   return compress ? disks : disks.sort((one, other) => other.imageBytes - one.imageBytes);
 }
 
-/** Bytes of all disks that are done. Of one that goes through a spare file the conversion counts half. */
-class DiskProgress {
+/** Bytes of all disks and images that are done. Of a disk that goes through a spare file the conversion counts half. */
+class CopyProgress {
   readonly #sizesBytes: readonly number[];
   readonly #shares: number[];
   readonly #report: (bytes: number) => void;
@@ -93,9 +101,9 @@ class DiskProgress {
   #writtenBytes = 0;
   #take: (bytes: number) => void = () => {};
 
-  constructor(disks: readonly ForeignDisk[], report: (bytes: number) => void) {
-    this.#sizesBytes = disks.map(({ sizeBytes }) => sizeBytes);
-    this.#shares = disks.map(() => 0);
+  constructor(sizesBytes: readonly number[], report: (bytes: number) => void) {
+    this.#sizesBytes = sizesBytes;
+    this.#shares = sizesBytes.map(() => 0);
     this.#report = report;
   }
 

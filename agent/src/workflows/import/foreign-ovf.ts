@@ -6,8 +6,10 @@ import { stat } from 'node:fs/promises';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import {
   type AppliancePackage,
+  checkCertificate,
   chunksOf,
   inspectImage,
+  MAX_DRIVE_IMAGE_BYTES,
   type Member,
   mostOfDisk,
   openAppliance,
@@ -20,17 +22,26 @@ import { markSources, type SourceMark } from '../../disks/index.ts';
 import { type Appliance, applianceOf, type OvfFile, readOvf, requireUsableDisks } from '../../ovf/index.ts';
 import type { OperationContext } from '../context.ts';
 import { makeNewFile } from '../new-file.ts';
-import type { ForeignDisk, ForeignFile } from './foreign.ts';
+import type { ForeignDisk, ForeignFile, ForeignImage } from './foreign.ts';
 import { requireSame, sparePath } from './spare.ts';
 
 export interface OvfChoice {
   /** Empty: the only one, the default one. */
   system: string;
   configuration: string;
+  /** Images in drives stay behind. */
+  excludeIso: boolean;
+  /** Certificates (PEM) of those who may vouch for it; undefined: nobody asks. */
+  authorities?: string | undefined;
 }
 
-/** The members that hold a disk's image, in their order; none: it is an empty disk. */
+/** The members that hold an image, in their order; none: it is an empty disk, or an empty drive. */
 type Parts = readonly Member[];
+/** An image, and where its parts stand by now. */
+interface Parted {
+  file: OvfFile;
+  parts: Parts;
+}
 
 /**
  * @throws VirtkeepError appliance_invalid, ovf_invalid, ovf_version_unsupported, ovf_system_ambiguous, ovf_system_unknown,
@@ -38,7 +49,7 @@ type Parts = readonly Member[];
  */
 export async function openForeignOvf(
   { path, filename }: { path: string; filename: string },
-  { system, configuration }: OvfChoice,
+  { system, configuration, excludeIso, authorities }: OvfChoice,
   context: OperationContext,
 ): Promise<ForeignFile> {
   const opened = await openAppliance(path, context.signal);
@@ -48,7 +59,8 @@ export async function openForeignOvf(
       ...(configuration === '' ? {} : { configuration }),
     });
     requireUsableDisks(appliance);
-    return await new ForeignOvf(opened, appliance).prepared();
+    const { signer, warnings } = await checkCertificate(opened, authorities === undefined ? undefined : { pem: authorities });
+    return await new ForeignOvf(opened, appliance, { signedBy: signer, warnings, excludeIso }).prepared();
   } catch (error) {
     await opened.close();
     throw error;
@@ -57,19 +69,36 @@ export async function openForeignOvf(
 
 class ForeignOvf implements ForeignFile {
   readonly appliance: Appliance;
-  readonly warnings: string[] = [];
+  readonly warnings: string[];
+  readonly signedBy: string | null;
   created = new Date(0);
   dataBytes = 0;
   spareBytes = 0;
   readonly #opened: AppliancePackage;
-  /** By the index of the disk. */
+  readonly #excludeIso: boolean;
+  /** By the index of the disk, and of the drive. */
   readonly #parts: Parts[] = [];
+  readonly #imageParts: Parts[] = [];
+  /** Paths of what stood in something packed, by the members' names. */
+  #unpacked: ReadonlyMap<string, string> = new Map();
   #marks: SourceMark[] = [];
   #spares = 0;
 
-  constructor(opened: AppliancePackage, appliance: Appliance) {
+  constructor(
+    opened: AppliancePackage,
+    appliance: Appliance,
+    { signedBy, warnings, excludeIso }: { signedBy: string | null; warnings: string[]; excludeIso: boolean },
+  ) {
     this.#opened = opened;
     this.appliance = appliance;
+    this.signedBy = signedBy;
+    this.warnings = warnings;
+    this.#excludeIso = excludeIso;
+  }
+
+  /** Of all disks and images. */
+  get #members(): Member[] {
+    return [...this.#parts, ...this.#imageParts].flat();
   }
 
   async prepared(): Promise<this> {
@@ -78,7 +107,7 @@ class ForeignOvf implements ForeignFile {
       throw fromIoError(error, 'reading', path);
     });
     this.created = mtime;
-    const { name, disks } = this.appliance;
+    const { name, disks, drives } = this.appliance;
     for (const { diskId, file, populatedSizeBytes } of disks) {
       const parts = file === null ? [] : await this.#partsOf(file);
       if (parts === undefined)
@@ -88,26 +117,40 @@ class ForeignOvf implements ForeignFile {
           reason: `its file "${file!.href}" is not there`,
         });
       this.#parts.push(parts);
-      const sizeBytes = parts.reduce((sum, part) => sum + part.sizeBytes, 0);
-      this.dataBytes += Math.max(sizeBytes, populatedSizeBytes ?? 0);
-      for (const part of parts) if (part.place === null) this.spareBytes += part.sizeBytes;
-      if (file !== null && isPacked(file, parts)) this.spareBytes += sizeBytes;
+      this.#count(file, parts, populatedSizeBytes ?? 0);
     }
-    const places = this.#parts.flat().flatMap(({ place }) => place?.path ?? []);
+    for (const { file } of drives) {
+      const parts = file === null || this.#excludeIso ? [] : await this.#imagePartsOf(file);
+      this.#imageParts.push(parts);
+      this.#count(file, parts, 0);
+    }
+    const places = this.#members.flatMap(({ place }) => place?.path ?? []);
     this.#marks = await markSources([path, ...places]);
     return this;
   }
 
   async readDisks(context: OperationContext, directory: string): Promise<ForeignDisk[]> {
     await this.#verify(context);
-    const unpacked = await this.#unpackMembers(context, directory);
+    this.#unpacked = await this.#unpackMembers(context, directory);
     const disks: ForeignDisk[] = [];
     for (const [index, { file, capacityBytes }] of this.appliance.disks.entries()) {
-      const sources = this.#parts[index]!.map(part => sourceOf(part, unpacked));
       if (file === null) disks.push(emptyDisk(capacityBytes!));
-      else disks.push(await this.#readDisk(context, directory, { index, file, sources }));
+      else disks.push(await this.#readDisk(context, directory, { index, file, parts: this.#parts[index]! }));
     }
     return disks;
+  }
+
+  async readImages(context: OperationContext, directory: string): Promise<(ForeignImage | undefined)[]> {
+    const images: (ForeignImage | undefined)[] = [];
+    for (const [index, { file }] of this.appliance.drives.entries()) {
+      const parts = this.#imageParts[index]!;
+      images.push(
+        parts.length === 0
+          ? undefined
+          : await this.#joined(context, directory, { file: file!, parts, mostBytes: MAX_DRIVE_IMAGE_BYTES }),
+      );
+    }
+    return images;
   }
 
   requireSame(): Promise<void> {
@@ -127,8 +170,24 @@ class ForeignOvf implements ForeignFile {
     return chunkSizeBytes === null ? undefined : chunksOf(this.#opened, paths[0]!);
   }
 
+  /** An image that is not there, or empty, is none that a disk needs: it leaves the drive empty. */
+  async #imagePartsOf(file: OvfFile): Promise<Parts> {
+    const parts = (await this.#partsOf(file)) ?? [];
+    if (parts.some(({ sizeBytes }) => sizeBytes > 0)) return parts;
+    const what = parts.length === 0 ? 'is not there' : 'is empty';
+    this.warnings.push(`"${file.href}", the image of a drive, ${what}.`);
+    return [];
+  }
+
+  #count(file: OvfFile | null, parts: Parts, atLeastBytes: number): void {
+    const sizeBytes = parts.reduce((sum, part) => sum + part.sizeBytes, 0);
+    this.dataBytes += Math.max(sizeBytes, atLeastBytes);
+    for (const part of parts) if (part.place === null) this.spareBytes += part.sizeBytes;
+    if (file !== null && isPacked(file, parts)) this.spareBytes += sizeBytes;
+  }
+
   async #verify({ signal, progress }: OperationContext): Promise<void> {
-    const names = this.#parts.flat().map(({ name }) => name);
+    const names = this.#members.map(({ name }) => name);
     const onProgress = (doneBytes: number, totalBytes: number) => {
       progress.total(totalBytes);
       progress.done(doneBytes);
@@ -139,7 +198,7 @@ class ForeignOvf implements ForeignFile {
   /** Those that stand in something packed, in one pass. @returns paths, by their names */
   async #unpackMembers(context: OperationContext, directory: string): Promise<Map<string, string>> {
     const targets = new Map<string, string>();
-    for (const { name, place } of this.#parts.flat())
+    for (const { name, place } of this.#members)
       if (place === null && !targets.has(name)) targets.set(name, await this.#spare(context, directory));
     if (targets.size === 0) return targets;
     const onProgress = (doneBytes: number, totalBytes: number) => {
@@ -153,21 +212,29 @@ class ForeignOvf implements ForeignFile {
   async #readDisk(
     context: OperationContext,
     directory: string,
-    { index, file, sources }: { index: number; file: OvfFile; sources: Source[] },
+    { index, ...parted }: Parted & { index: number },
   ): Promise<ForeignDisk> {
-    const { signal } = context;
     const { format, capacityBytes } = this.appliance.disks[index]!;
-    let source = sources[0]!;
-    if (isPacked(file, sources)) {
-      const path = await this.#spare(context, directory);
-      const { compression } = file;
-      const mostBytes = mostOfDisk(capacityBytes ?? 0);
-      const sizeBytes = await unpackDisk(sources, path, { signal, compression, mostBytes, isMade: true });
-      source = { path, offset: 0, sizeBytes, name: source.name };
-    }
-    const image = await inspectImage(source, format ?? undefined, signal);
+    const mostBytes = mostOfDisk(capacityBytes ?? 0);
+    const source = await this.#joined(context, directory, { ...parted, mostBytes });
+    const image = await inspectImage(source, format ?? undefined, context.signal);
     this.warnings.push(...image.warnings);
     return { sizeBytes: image.virtualSizeBytes, content: { blockdev: image.blockdev } };
+  }
+
+  /** An image as a whole: one that is packed, or in pieces, in a spare file. */
+  async #joined(
+    context: OperationContext,
+    directory: string,
+    { file, parts, mostBytes }: Parted & { mostBytes: number },
+  ): Promise<Source> {
+    const sources = parts.map(part => sourceOf(part, this.#unpacked));
+    if (!isPacked(file, parts)) return sources[0]!;
+    const { signal } = context;
+    const { compression } = file;
+    const path = await this.#spare(context, directory);
+    const sizeBytes = await unpackDisk(sources, path, { signal, compression, mostBytes, isMade: true });
+    return { path, offset: 0, sizeBytes, name: sources[0]!.name };
   }
 
   async #spare(context: OperationContext, directory: string): Promise<string> {

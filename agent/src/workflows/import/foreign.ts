@@ -15,12 +15,29 @@ export interface ForeignFile {
    * @returns by the index of the appliance's disk
    */
   readDisks(context: OperationContext, directory: string): Promise<ForeignDisk[]>;
+  /**
+   * The images in its drives, in the same way; called after `readDisks`. Left out: it has none.
+   * @returns by the index of the appliance's drive; undefined: the drive is empty
+   */
+  readImages?(context: OperationContext, directory: string): Promise<(ForeignImage | undefined)[]>;
+  /** Subject of the certificate by which it is signed; left out or null: nobody that the node trusts vouches for it. */
+  signedBy?: string | null;
   /** @throws VirtkeepError appliance_invalid when a file of it was written to since it was opened */
   requireSame(): Promise<void>;
   /** Warnings that came with its disks. */
   warnings: readonly string[];
   /** Only when nothing reads of it any more. */
   close(): Promise<void>;
+}
+
+/** The bytes of an image in a drive: raw whatever they look like, since they are for the guest alone. */
+export interface ForeignImage {
+  /** What the bytes stand in. */
+  path: string;
+  offset: number;
+  sizeBytes: number;
+  /** In the foreign file. */
+  name: string;
 }
 
 export interface ForeignDisk {

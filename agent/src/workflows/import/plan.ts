@@ -1,5 +1,5 @@
 /** The backup that a foreign VM gives: its definition, with its disks at places of their own, and what goes into the archive. Pure but for ids. */
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { type Appliance, domainXmlOf, type NetworkTarget } from '../../ovf/index.ts';
@@ -7,11 +7,14 @@ import type { PoolRecord } from '../../pools/index.ts';
 import { type ArchivePlan, planArchive } from '../backup/members.ts';
 import { networksOf, targetHere } from '../config-restore/networks.ts';
 import type { NodeFacts } from '../config-restore/node-facts.ts';
+import type { ForeignImage } from './foreign.ts';
 
 export interface ForeignVm {
   appliance: Appliance;
   /** What the guest sees of each of its disks, by the index of the disk. */
   sizesBytes: readonly number[];
+  /** What is in its drives, by the index of the drive. */
+  images?: readonly (ForeignImage | undefined)[];
   /** Of the archive. */
   pool: PoolRecord;
   virtio: boolean;
@@ -30,20 +33,23 @@ export interface ImportedDisk {
 export interface PlannedImport {
   pool: PoolRecord;
   disks: ImportedDisk[];
+  /** By the paths where they would lie on this node. */
+  images: ReadonlyMap<string, ForeignImage>;
   archive: ArchivePlan;
-  /** Sizes of all disks. */
+  /** Sizes of all disks and images. */
   totalBytes: number;
   warnings: string[];
 }
 
 /** The same but for the ids of the VM and its disks, which are new. No disk has a fault. */
 export function planImport(
-  { appliance, sizesBytes, pool, virtio, networks }: ForeignVm,
+  { appliance, sizesBytes, images = [], pool, virtio, networks }: ForeignVm,
   facts: NodeFacts,
 ): PlannedImport {
   const ids = sizesBytes.map(() => newId());
   const here = targetHere(networksOf(appliance), facts);
   const pathOf = (index: number) => join(pool.path!, `${ids[index]}.qcow2`);
+  const placed = placeImages(images, pool);
   const { xml, disks, warnings } = domainXmlOf(appliance, {
     ...here,
     networks: { ...here.networks, ...networks },
@@ -51,6 +57,7 @@ export function planImport(
     virtio,
     withDisks: true,
     diskPathOf: pathOf,
+    drivePathOf: index => placed.paths[index],
   });
   const config = parseDomain(xml, appliance.name);
   const imported = disks.map(({ index, path, targetDev }) => ({
@@ -72,7 +79,9 @@ export function planImport(
         config: config.disks.find(disk => disk.targetDev === targetDev)!,
         ...{ id, path, pool, format: 'raw', block: false, writable: true },
       })),
-      images: [],
+      images: config.disks
+        .filter(({ path }) => placed.images.has(path ?? ''))
+        .map(({ targetDev, path }) => ({ targetDev, path: path!, pool, included: true })),
       luns: [],
       recorded: [],
       warnings: [],
@@ -85,14 +94,43 @@ export function planImport(
     stateFirmware: new Map(),
     automatic: null,
     consistency: 'crash',
-    sizes: new Map(),
+    sizes: new Map(
+      [...placed.images].map(([path, { sizeBytes }]) => [
+        path,
+        { fileSize: sizeBytes, allocatedSize: sizeBytes },
+      ]),
+    ),
     continued: null,
   });
   return {
     pool,
     disks: imported,
+    images: placed.images,
     archive,
-    totalBytes: imported.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
+    totalBytes: [...imported, ...placed.images.values()].reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
     warnings: warnings.map(({ element, text }) => `${element}: ${text}`),
   };
+}
+
+const MAX_STEM = 60;
+
+/**
+ * Names that no other image has: a restore uses the one that is at the former path, and that must be this one. The same in two drives is one.
+ */
+function placeImages(images: readonly (ForeignImage | undefined)[], pool: PoolRecord) {
+  const placed = new Map<string, ForeignImage>();
+  const paths = images.map(image => {
+    if (!image) return undefined;
+    const isSame = ([, one]: [string, ForeignImage]) =>
+      one.path === image.path && one.offset === image.offset && one.name === image.name;
+    const former = [...placed].find(isSame)?.[0];
+    if (former !== undefined) return former;
+    const stem = basename(image.name)
+      .replace(/\.[^.]*$/, '')
+      .replaceAll(/[^\w.-]/g, '_');
+    const path = join(pool.path!, `${stem.slice(0, MAX_STEM)}_${newId()}.iso`);
+    placed.set(path, image);
+    return path;
+  });
+  return { images: placed, paths };
 }

@@ -97,6 +97,7 @@ function addConversions(backups: Command): void {
         ...(options.compress ? { compress: true } : {}),
         ...(options.hash ? { hash_sum: true } : {}),
         ...(options.virtio ? { virtio: true } : {}),
+        ...(options.iso === false ? { exclude_iso: true } : {}),
         ...(options.system ? { system: options.system } : {}),
         ...(options.configuration ? { configuration: options.configuration } : {}),
         ...(Object.keys(options.network ?? {}).length > 0 ? { networks: options.network } : {}),
@@ -132,6 +133,7 @@ function addConversions(backups: Command): void {
     .option('--level <level>', 'of zstd, 1 to 9', level)
     .option('--hash', 'SHA-256 of every member')
     .option('--virtio', 'disks and network adapters become virtio, for which the guest must have drivers')
+    .option('--no-iso', 'leave out the images in drives')
     .option('--system <system>', 'which VM of an OVF descriptor')
     .option('--configuration <id>', 'which configuration of it')
     .option(

@@ -220,6 +220,7 @@ function converting(app: App, services: Services): void {
     level: Level,
     hash_sum: flag('SHA-256 of every member'),
     virtio: flag('disks and network adapters become virtio, for which the guest must have drivers'),
+    exclude_iso: flag('leave out the images in drives'),
     system: Type.Optional(System),
     configuration: Type.Optional(Configuration),
     networks: Type.Optional(Networks),

@@ -33,6 +33,7 @@ export interface ConvertOptions {
   level?: number;
   hash_sum?: boolean;
   virtio?: boolean;
+  exclude_iso?: boolean;
   /** Which VM of an OVF descriptor, and in which configuration. */
   system?: string;
   configuration?: string;
@@ -174,6 +175,7 @@ export class FileActionService {
       compressionLevel: options.level ?? 0,
       hashSum: options.hash_sum ?? false,
       virtio: options.virtio ?? false,
+      excludeIso: options.exclude_iso ?? false,
       system: options.system ?? '',
       configuration: options.configuration ?? '',
       networks: options.networks ?? {},

@@ -226,6 +226,8 @@ export interface ConvertBackupRequest {
    * network_not_in_file, and one that the node does not have with network_not_found.
    */
   networks: { [key: string]: string };
+  /** Images in drives stay behind. */
+  excludeIso: boolean;
 }
 
 export interface ConvertBackupRequest_NetworksEntry {
@@ -2544,6 +2546,7 @@ function createBaseConvertBackupRequest(): ConvertBackupRequest {
     system: "",
     configuration: "",
     networks: {},
+    excludeIso: false,
   };
 }
 
@@ -2582,6 +2585,9 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     globalThis.Object.entries(message.networks).forEach(([key, value]: [string, string]) => {
       ConvertBackupRequest_NetworksEntry.encode({ key: key as any, value }, writer.uint32(90).fork()).join();
     });
+    if (message.excludeIso !== false) {
+      writer.uint32(96).bool(message.excludeIso);
+    }
     return writer;
   },
 
@@ -2689,6 +2695,14 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
             }
             continue;
           }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.excludeIso = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2747,6 +2761,11 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
           {},
         )
         : {},
+      excludeIso: isSet(object.excludeIso)
+        ? globalThis.Boolean(object.excludeIso)
+        : isSet(object.exclude_iso)
+        ? globalThis.Boolean(object.exclude_iso)
+        : false,
     };
   },
 
@@ -2791,6 +2810,9 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
         });
       }
     }
+    if (message.excludeIso !== false) {
+      obj.excludeIso = message.excludeIso;
+    }
     return obj;
   },
 
@@ -2820,6 +2842,7 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
       },
       {},
     );
+    message.excludeIso = object.excludeIso ?? false;
     return message;
   },
 };

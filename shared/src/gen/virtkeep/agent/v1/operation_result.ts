@@ -112,7 +112,11 @@ export interface RestorableStates {
 
 export interface ConvertResult {
   /** The new one. */
-  file: BackupFile | undefined;
+  file:
+    | BackupFile
+    | undefined;
+  /** Of an appliance: subject of the certificate by which it is signed, when an authority that the node trusts vouches for it. */
+  signedBy?: string | undefined;
 }
 
 export interface TrimResult {
@@ -1787,13 +1791,16 @@ export const RestorableStates: MessageFns<RestorableStates> = {
 };
 
 function createBaseConvertResult(): ConvertResult {
-  return { file: undefined };
+  return { file: undefined, signedBy: undefined };
 }
 
 export const ConvertResult: MessageFns<ConvertResult> = {
   encode(message: ConvertResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.file !== undefined) {
       BackupFile.encode(message.file, writer.uint32(10).fork()).join();
+    }
+    if (message.signedBy !== undefined) {
+      writer.uint32(18).string(message.signedBy);
     }
     return writer;
   },
@@ -1819,6 +1826,14 @@ export const ConvertResult: MessageFns<ConvertResult> = {
             message.file = BackupFile.decode(reader, reader.uint32());
             continue;
           }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.signedBy = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1832,13 +1847,23 @@ export const ConvertResult: MessageFns<ConvertResult> = {
   },
 
   fromJSON(object: any): ConvertResult {
-    return { file: isSet(object.file) ? BackupFile.fromJSON(object.file) : undefined };
+    return {
+      file: isSet(object.file) ? BackupFile.fromJSON(object.file) : undefined,
+      signedBy: isSet(object.signedBy)
+        ? globalThis.String(object.signedBy)
+        : isSet(object.signed_by)
+        ? globalThis.String(object.signed_by)
+        : undefined,
+    };
   },
 
   toJSON(message: ConvertResult): unknown {
     const obj: any = {};
     if (message.file !== undefined) {
       obj.file = BackupFile.toJSON(message.file);
+    }
+    if (message.signedBy !== undefined) {
+      obj.signedBy = message.signedBy;
     }
     return obj;
   },
@@ -1851,6 +1876,7 @@ export const ConvertResult: MessageFns<ConvertResult> = {
     message.file = (object.file !== undefined && object.file !== null)
       ? BackupFile.fromPartial(object.file)
       : undefined;
+    message.signedBy = object.signedBy ?? undefined;
     return message;
   },
 };
