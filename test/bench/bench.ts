@@ -8,6 +8,7 @@ const BENCHMARKS = [
   'append.ts',
   'long.ts',
   'backup.ts',
+  'import.ts',
   'increments.ts',
   'lending.ts',
   'guest-info.ts',

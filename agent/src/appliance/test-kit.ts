@@ -60,6 +60,7 @@ function counted(text: string): string {
 export const tar = (...members: Buffer[]): Buffer => Buffer.concat([...members, Buffer.alloc(1024)]);
 
 const GRAIN = 64 * 1024;
+const TABLE_GRAINS = 512;
 const sector = (bytes: Buffer): Buffer => Buffer.concat([bytes], roundUp(bytes.length, 512));
 
 export interface VmdkChanges {
@@ -106,26 +107,30 @@ export function streamVmdk(content: Buffer, changes: VmdkChanges = {}): Buffer {
     at += roundUp(bytes.length, 512);
     return here;
   };
-  const table = Buffer.alloc(512 * 4);
-  for (let index = 0; index * GRAIN < content.length; index++) {
-    const grain = content.subarray(index * GRAIN, (index + 1) * GRAIN);
-    if (grain.every(byte => byte === 0)) continue;
-    const packed = deflateSync(grain);
-    const marker = Buffer.alloc(12);
-    marker.writeBigUInt64LE(BigInt(index * 128));
-    marker.writeUInt32LE(packed.length, 8);
-    table.writeUInt32LE(put(Buffer.concat([marker, packed])), index * 4);
-  }
   const marker = (sectors: number, type: number): Buffer => {
     const bytes = Buffer.alloc(512);
     bytes.writeBigUInt64LE(BigInt(sectors));
     bytes.writeUInt32LE(type, 12);
     return bytes;
   };
-  put(marker(4, 1));
-  const directory = Buffer.alloc(512);
-  directory.writeUInt32LE(put(table));
-  put(marker(1, 2));
+  const tables: number[] = [];
+  for (let first = 0; first * GRAIN < content.length; first += TABLE_GRAINS) {
+    const table = Buffer.alloc(TABLE_GRAINS * 4);
+    for (let index = 0; index < TABLE_GRAINS; index++) {
+      const grain = content.subarray((first + index) * GRAIN, (first + index + 1) * GRAIN);
+      if (grain.every(byte => byte === 0)) continue;
+      const packed = deflateSync(grain, { level: 1 });
+      const head = Buffer.alloc(12);
+      head.writeBigUInt64LE(BigInt((first + index) * 128));
+      head.writeUInt32LE(packed.length, 8);
+      table.writeUInt32LE(put(Buffer.concat([head, packed])), index * 4);
+    }
+    put(marker(4, 1));
+    tables.push(put(table));
+  }
+  const directory = Buffer.alloc(roundUp(tables.length * 4, 512));
+  for (const [index, table] of tables.entries()) directory.writeUInt32LE(table, index * 4);
+  put(marker(directory.length / 512, 2));
   foot.writeBigUInt64LE(BigInt(put(directory)), 56);
   changes.footer?.(foot);
   put(marker(1, 3));

@@ -1,7 +1,7 @@
 // A backup out of an OVA and of an OVF with its disks, and a VM out of that, by an agent that is killed and cancelled at each step.
 import { execFileSync } from 'node:child_process';
-import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
@@ -9,14 +9,13 @@ import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation
 import { newId } from '@virtkeep/shared/ids';
 import { resultOf } from '@virtkeep/shared/operation-result';
 import { MiB } from '@virtkeep/shared/units';
-import { tar, tarMember } from '../../../agent/src/appliance/test-kit.ts';
 import { openArchive } from '../../../agent/src/archive/index.ts';
-import { cpus, descriptor, disk, memory, nic, scsi, system, VMDK } from '../../../agent/src/ovf/test-kit.ts';
 import { CONVERT_STEPS } from '../../../agent/src/workflows/import/convert.ts';
-import { AgentAlone, fileOf, INTERRUPTED, lostAnswer, momentsOf } from '../../e2e/agent-alone.ts';
+import { AgentAlone, fileOf, INTERRUPTED, momentsOf } from '../../e2e/agent-alone.ts';
 import { Guest } from '../../lab/guest.ts';
 import { definePool, type Pool } from '../../lab/node.ts';
 import { SmallDisk } from '../../lab/small-disk.ts';
+import { ConvertLab, type DiskOf, manifestOf, ova, ovf } from './convert-lab.ts';
 
 // data, a hole, and data again
 const SYSTEM = Buffer.concat([randomBytes(9 * MiB), Buffer.alloc(12 * MiB), randomBytes(3 * MiB)]);
@@ -26,66 +25,13 @@ const RAW = 'http://example.com/raw';
 let small: SmallDisk;
 let alone: AgentAlone;
 let tight: Pool;
-/** Names that the tests put into the directory. */
-const given = new Set<string>();
+let lab: ConvertLab;
 
-const directory = () => join(alone.world.node.pool(1).path, 'backups');
-const made = () => readdirSync(directory()).filter(name => !given.has(name));
-
-function put(name: string, bytes: Buffer | string): void {
-  given.add(name);
-  writeFileSync(join(directory(), name), bytes);
-}
-
-/** An image of those bytes. */
-function imageOf(bytes: Buffer, ...format: string[]): Buffer {
-  const raw = join(alone.world.dir, 'content');
-  writeFileSync(raw, bytes);
-  execFileSync('qemu-img', ['convert', '-f', 'raw', '-O', ...format, raw, `${raw}.image`]);
-  return readFileSync(`${raw}.image`);
-}
-
-interface DiskOf {
-  href: string;
-  bytes: number;
-  /** Attributes of the file. */
-  more?: string;
-  format?: string;
-}
-
-function ovf(name: string, disks: DiskOf[], settings = ''): string {
-  return descriptor({
-    files: disks
-      .map(({ href, more = '' }, index) => `<File ovf:id="f${index}" ovf:href="${href}" ${more}/>`)
-      .join(''),
-    disks: disks
-      .map(
-        ({ bytes, format = VMDK }, index) =>
-          `<Disk ovf:diskId="d${index}" ovf:fileRef="f${index}" ovf:capacity="${bytes}" ovf:format="${format}"/>`,
-      )
-      .join(''),
-    content: system({
-      name,
-      settings,
-      items:
-        cpus(1) +
-        memory(256) +
-        scsi(3, 'VirtualSCSI') +
-        disks.map((_, index) => disk(4 + index, 3, index, `ovf:/disk/d${index}`)).join('') +
-        nic(9, 'E1000'),
-    }),
-  });
-}
-
-const sha256 = (bytes: Buffer | string) => createHash('sha256').update(bytes).digest('hex');
-const manifestOf = (files: Record<string, Buffer | string>) =>
-  Object.entries(files)
-    .map(([name, bytes]) => `SHA256(${name})= ${sha256(bytes)}\n`)
-    .join('');
-
-function ova(files: Record<string, Buffer | string>): Buffer {
-  return tar(...Object.entries(files).map(([name, bytes]) => tarMember(name, bytes as Buffer)));
-}
+const made = () => lab.made();
+const put = (name: string, bytes: Buffer | string) => lab.put(name, bytes);
+const imageOf = (bytes: Buffer, ...format: string[]) => lab.imageOf(bytes, ...format);
+const convert = (filename: string, request: object = {}) => lab.convert(filename, request);
+const rawOf = (path: string) => lab.rawOf(path);
 
 beforeAll(async () => {
   small = await SmallDisk.mount(128);
@@ -93,7 +39,7 @@ beforeAll(async () => {
   tight = { name: 'small', uuid: randomUUID(), path: small.path };
   await definePool(alone.world.node, tight);
   await alone.restart();
-  mkdirSync(directory(), { recursive: true });
+  lab = new ConvertLab(alone);
   const stream = imageOf(SYSTEM, 'vmdk', '-o', 'subformat=streamOptimized');
   const data = imageOf(DATA, 'vmdk', '-o', 'subformat=streamOptimized');
   const two: DiskOf[] = [
@@ -134,23 +80,7 @@ afterAll(async () => {
   await alone?.stop();
   await small?.unmount();
 });
-afterEach(() => {
-  for (const name of made()) rmSync(join(directory(), name));
-});
-
-async function convert(filename: string, request: object = {}): Promise<string> {
-  const operationId = newId();
-  const file = { poolId: alone.world.node.pool(1).uuid, filename };
-  await alone.backups.convert({ operationId, fileId: newId(), file, ...request }).catch(lostAnswer);
-  return operationId;
-}
-
-/** The bytes of an image as a guest sees them. */
-function rawOf(path: string): Buffer {
-  const raw = join(alone.world.dir, 'raw');
-  execFileSync('qemu-img', ['convert', '-O', 'raw', path, raw]);
-  return readFileSync(raw);
-}
+afterEach(() => lab.clear());
 
 test.each([
   ['shop.ova', [SYSTEM, DATA], { hashSum: true }],

@@ -2,11 +2,12 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import type { FileHandle } from 'node:fs/promises';
 import { open } from 'node:fs/promises';
 import { pipeline, Readable } from 'node:stream';
+import { setImmediate } from 'node:timers/promises';
 import { createGunzip } from 'node:zlib';
 import { abortReason } from '@virtkeep/shared/abort';
 import { nameOf } from '@virtkeep/shared/beneath';
 import { errnoOf } from '@virtkeep/shared/errors';
-import { KiB } from '@virtkeep/shared/units';
+import { KiB, MiB } from '@virtkeep/shared/units';
 import zstd from 'zstd-napi/binding.js';
 import { XZ_ADDRESS_BYTES, XZ_MEMORY_BYTES } from '../bounds.ts';
 import { Fault } from '../fault.ts';
@@ -20,14 +21,18 @@ export async function* gunzipped(pieces: AsyncIterable<Buffer>): AsyncGenerator<
 }
 
 const ZSTD_PIECE_BYTES = 256 * KiB;
+/** Some milliseconds of work. What shrinks to a thousandth brings much more out of one read. */
+const TURN_BYTES = 4 * MiB;
 
 /**
- * Unpacks zstd, of any number of frames: zlib's own stream ends silently behind the first. Memory: the window, at most 128 MiB.
+ * Unpacks zstd, of any number of frames: zlib's own stream ends silently behind the first. Memory: the window, at most 128 MiB. It is done
+ * in this thread, a little at a time: whatever else the agent does has its turn in between.
  * @throws Fault; as the pieces do
  */
 export async function* unzstded(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   const context = new zstd.DCtx();
   let isOpen = false;
+  let sinceTurnBytes = 0;
   for await (let piece of pieces) {
     // a step that filled its room may have more to give
     for (let isFull = false; piece.length > 0 || isFull; ) {
@@ -37,6 +42,10 @@ export async function* unzstded(pieces: AsyncIterable<Buffer>): AsyncGenerator<B
       isFull = isOpen && written === output.length;
       piece = piece.subarray(consumed);
       if (written > 0) yield output.subarray(0, written);
+      sinceTurnBytes += written;
+      if (sinceTurnBytes < TURN_BYTES) continue;
+      sinceTurnBytes = 0;
+      await setImmediate();
     }
   }
   if (isOpen) throw new Fault('it ends inside a zstd frame');

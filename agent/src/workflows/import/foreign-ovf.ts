@@ -59,7 +59,10 @@ export async function openForeignOvf(
       ...(configuration === '' ? {} : { configuration }),
     });
     requireUsableDisks(appliance);
-    const { signer, warnings } = await checkCertificate(opened, authorities === undefined ? undefined : { pem: authorities });
+    const { signer, warnings } = await checkCertificate(
+      opened,
+      authorities === undefined ? undefined : { pem: authorities },
+    );
     return await new ForeignOvf(opened, appliance, { signedBy: signer, warnings, excludeIso }).prepared();
   } catch (error) {
     await opened.close();
