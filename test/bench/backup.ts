@@ -7,7 +7,7 @@
  * merge of the saved state.
  */
 
-import { mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { MiB } from '@virtkeep/shared/units';
@@ -15,7 +15,7 @@ import { AgentAlone, fileOf } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { writeImage } from './archive-data.ts';
-import { alternate, type BenchRow, benchOptions, command, median, printTable } from './lib.ts';
+import { alternate, type BenchRow, benchOptions, command, median, peakMiB, printTable } from './lib.ts';
 
 const { quick, rounds } = benchOptions();
 const imageBytes = quick ? 256 * MiB : 2048 * MiB;
@@ -50,12 +50,6 @@ async function byPeer(lab: AgentAlone, guest: Guest, target: string, compress: b
   const options = ['-d', guest.name, '-l', 'copy', '-n', '-o', target, ...(compress ? ['-z'] : [])];
   await lab.world.node.runInside(['virtnbdbackup', ...options], { timeoutMs: 600_000 });
   await command('sync', ['-f', target]);
-}
-
-/** Highest memory of a process, MiB. */
-function peakMiB(pid: number): number {
-  const peak = readFileSync(`/proc/${pid}/status`, 'utf8').match(/^VmHWM:\s+(\d+) kB/m);
-  return Number(peak?.[1] ?? 0) / 1024;
 }
 
 async function measure(lab: AgentAlone): Promise<BenchRow[]> {

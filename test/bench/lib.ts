@@ -111,6 +111,10 @@ export async function measuredNode(file: string, args: readonly string[]): Promi
 export const peakRssBytes = (): number =>
   Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'utf8'))![1]) * 1024;
 
+/** Highest memory that a process had resident, MiB. */
+export const peakMiB = (pid: number): number =>
+  Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))![1]) / 1024;
+
 const QUIET_MS = 300;
 const MAX_WAIT_MS = 10_000;
 

@@ -64,7 +64,7 @@ describe('images in drives', () => {
     const { path, filename: made } = fileOf(operation);
     const archive = await openArchive(path, AbortSignal.timeout(60_000));
     expect(await archive.verify({ signal: AbortSignal.timeout(60_000) })).toMatchObject({ problems: [] });
-    const member = archive.manifest.isos.find(iso => iso.member !== null)!.member!;
+    const member = archive.manifest!.isos.find(iso => iso.member !== null)!.member!;
     expect(member).toMatch(/^setup_[0-9a-f-]{36}\.iso$/);
     await archive.close();
     const restore = await alone.startRestore(made, { allowForeign: true });
@@ -84,7 +84,7 @@ describe('images in drives', () => {
     lab.put('without.ova', ova(all));
     const { path } = fileOf(await alone.heard(await lab.convert('without.ova', { excludeIso: true })));
     const archive = await openArchive(path, AbortSignal.timeout(60_000));
-    expect(archive.manifest.isos).toEqual([]);
+    expect(archive.manifest!.isos).toEqual([]);
     await archive.close();
     lab.clear();
     lab.put('bent.ova', ova({ ...all, 'cd.mf': manifestOf({ ...all, 'setup.iso': 'x' }) }));
@@ -208,7 +208,7 @@ test.each([
   const file = fileOf(await alone.heard(await lab.convert('huge.ovf')));
   expect(statSync(file.path).blocks * 512).toBeLessThan(64 * MiB);
   const archive = await openArchive(file.path, AbortSignal.timeout(60_000));
-  expect(archive.manifest.disks[0]!.virtualSizeBytes).toBe(bytes);
+  expect(archive.manifest!.disks[0]!.virtualSizeBytes).toBe(bytes);
   await archive.close();
   rmSync(path);
 });

@@ -16,13 +16,15 @@ import { ConvertLab, manifestOf, ova, ovf } from './convert-lab.ts';
 
 const FILE = randomBytes(5 * MiB);
 const SHA256 = createHash('sha256').update(FILE).digest('hex');
-/** The kernel names SATA disks as they are found, and that may be after the guest has mounted what there was. */
-const FIND_FILE = `file=$(ls /mnt/*/file 2>/dev/null) || {
-  mkdir -p /tmp/data
+/** The kernel finds SATA disks in its own time, and names them as it finds them. */
+const FIND_FILE = `mkdir -p /tmp/data
+for try in $(seq 300); do
+  file=$(ls /mnt/*/file /tmp/data/file 2>/dev/null) && exec sha256sum $file
   for disk in /dev/[sv]d[ab]; do mount -t ext4 -o ro $disk /tmp/data 2>/dev/null && break; done
-  file=/tmp/data/file
-}
-sha256sum < "$file"`;
+  sleep 0.1
+done
+{ cat /proc/partitions; dmesg | tail -n 30; } >&2
+exit 1`;
 
 let alone: AgentAlone;
 let lab: ConvertLab;
@@ -67,7 +69,7 @@ test.each([
   await guest.waitForAgent();
   // it runs from what its own disk has brought
   expect(await guest.sh('cat /proc/cmdline')).toContain('BOOT_IMAGE=/vmlinuz');
-  expect(await guest.sh(FIND_FILE)).toContain(SHA256);
+  expect(await guest.sh(FIND_FILE, 120_000)).toContain(SHA256);
   await guest.destroy();
   await alone.world.node.virsh('undefine', name);
   for (const { path } of disks) rmSync(path);
