@@ -66,6 +66,7 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   trim: [[{ file, removedStates: [1, 2] }, `{"file":${FILE},"removed_states":[1,2]}`]],
   recompressCopy: [[{ file }, `{"file":${FILE}}`]],
   convertBackup: [[{ file }, `{"file":${FILE}}`]],
+  convertAll: [[{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`]],
   scanPool: [
     [{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`],
     [{ files: [] }, '{"files":[]}'],
@@ -121,6 +122,12 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   keepLoans: [[{ waiting: ['v'] }, '{"waiting":["v"]}']],
   cloneDomain: [
     [{ ...restored, disks, warnings: [] }, `{"domain_id":"d","name":"vm","disks":${DISKS},"warnings":[]}`],
+  ],
+  applianceRestore: [
+    [
+      { domains: [{ ...restored, disks, warnings: ['w'], poolChanged: false }] },
+      `{"domains":[{"domain_id":"d","name":"vm","disks":${DISKS},"warnings":["w"],"pool_changed":false}]}`,
+    ],
   ],
   configRestore: [[{ ...restored, warnings: ['w'] }, '{"domain_id":"d","name":"vm","warnings":["w"]}']],
   changeTemplate: [

@@ -114,6 +114,7 @@ function jsonOf(result: Result | undefined): object {
       return { file: file && BackupFile.toJSON(file), ...snakeCased(more) };
     }
     case 'scanPool':
+    case 'convertAll':
       return { files: result.value.files.map(file => BackupFile.toJSON(file)) };
     case 'createSnapshot':
       return { snapshot: result.value.snapshot && SavedState.toJSON(result.value.snapshot) };

@@ -53,6 +53,21 @@ export function openAppliance(path: string, signal: AbortSignal): Promise<Applia
   });
 }
 
+/**
+ * Whether an OVA must be unpacked to be read, by its first bytes; whole and right it need not be.
+ * @throws VirtkeepError not_a_file, path_outside_pool, io_failed
+ */
+export async function isPackedAppliance(path: string): Promise<boolean> {
+  const file = await openFile(path);
+  try {
+    return packingOf(await readAt(file, 0, MAGIC_BYTES)) !== 'none';
+  } catch (error) {
+    throw fromIoError(error, 'reading', path);
+  } finally {
+    await file.close();
+  }
+}
+
 const isSystemError = (error: unknown): boolean =>
   typeof error === 'object' && error !== null && 'syscall' in error;
 

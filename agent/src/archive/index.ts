@@ -58,7 +58,7 @@ export { DEFAULT_LEVEL } from './threads/codec.ts';
 export { ArchiveAppender } from './write/append.ts';
 export { ArchiveConverter, type ConvertOptions } from './write/convert.ts';
 export { hasTailToPutBack, putTailsBack, removeTails } from './write/left-tails.ts';
-export type { RawContent } from './write/raw.ts';
+export { convertInto, createQcow2, type RawContent } from './write/raw.ts';
 export { removeArchive } from './write/remove.ts';
 export { moveHashFile, replaceArchive } from './write/replace.ts';
 export { freeName, ownsName, reserveName } from './write/reserve.ts';

@@ -31,6 +31,7 @@ import {
 } from '../workflows/files/show-backup.ts';
 import { verifyWorkflow } from '../workflows/files/verify.ts';
 import { convertBackupWorkflow, planConvert } from '../workflows/import/convert.ts';
+import { convertAllWorkflow } from '../workflows/import/convert-all.ts';
 import { trimWorkflow } from '../workflows/restore-points/trim.ts';
 import { layerLocks } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
@@ -112,6 +113,8 @@ export function backupService(
           ...template.faults,
         ],
         signature,
+        systems: [],
+        networks: [],
       };
       return response;
     },
@@ -131,7 +134,7 @@ export function backupService(
     recompressCopy: (request, { signal }) => convert({ request, kind: 'recompress_copy', signal }),
 
     convert: (request, { signal }) =>
-      startOperation(runner, { kind: 'convert_backup', request }, async () => {
+      startOperation(runner, { kind: request.all ? 'convert_all' : 'convert_backup', request }, async () => {
         checkLevel(request.compressionLevel);
         const pools = await dependencies.pools(signal);
         const file = await findBackupFile(pools, request.file);
@@ -140,7 +143,9 @@ export function backupService(
           entities: fileEntities(request.fileId),
           locks: [fileLock(file.path, 'shared')],
           cancellable: true,
-          workflow: convertBackupWorkflow(dependencies, request, plan),
+          workflow: request.all
+            ? convertAllWorkflow(dependencies, request, plan)
+            : convertBackupWorkflow(dependencies, request, plan),
         };
       }),
 

@@ -89,6 +89,7 @@ const MATRIX = `
   PoolService.Update                                                controller
   RestoreService.Start                                     operator controller
   RestoreService.Start {"allowForeign":true}                        controller
+  RestoreService.StartAppliance                                     controller
   RestoreService.StartConfig                                        controller
   SnapshotService.Create                                   operator controller
   SnapshotService.List                              reader operator controller

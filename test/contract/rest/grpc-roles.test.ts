@@ -50,6 +50,8 @@ const SAME: Record<string, string> = {
   'PoolService/Update': `PUT /api/data-pools/${id}/`,
   'RestoreService/Start': 'POST /api/domains/automated-restore/',
   'RestoreService/StartConfig': 'POST /api/domains/config-restore/',
+  // what of that route needs more than a restore does
+  'RestoreService/StartAppliance': 'POST /api/domains/config-restore/',
   'SnapshotService/Create': `POST ${GUEST}/snapshots/`,
   'SnapshotService/List': `GET ${GUEST}/snapshots/`,
   'SnapshotService/Remove': `POST ${SNAPSHOT}/remove/`,

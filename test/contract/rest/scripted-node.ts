@@ -552,6 +552,11 @@ export class FakeAgent {
           { id: request.domainId, entityClass: EntityClass.DOMAIN },
           { id: request.fileId, entityClass: EntityClass.FILE },
         ]),
+      startAppliance: async request =>
+        this.#start('appliance_restore', request, [
+          { id: request.domainId, entityClass: EntityClass.DOMAIN },
+          { id: request.fileId, entityClass: EntityClass.FILE },
+        ]),
     };
   }
 

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ConvertBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import { ArchiveWriter, DEFAULT_LEVEL, type FinishedArchive } from '../../archive/index.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
@@ -38,8 +39,7 @@ import { type NodeFacts, readFacts } from '../config-restore/node-facts.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import type { ForeignDisk, ForeignFile } from './foreign.ts';
-import { openForeignOvf } from './foreign-ovf.ts';
-import { openForeignVma } from './foreign-vma.ts';
+import { openForeign } from './open-foreign.ts';
 import { type PlannedImport, planImport } from './plan.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
@@ -58,7 +58,7 @@ export interface ConvertPlan {
  * @throws VirtkeepError file_not_convertible, pool_not_found, and the refusals of pools
  */
 export function planConvert(
-  request: ConvertBackupRequest,
+  request: Pick<ConvertBackupRequest, 'poolId'>,
   source: FoundFile,
   pools: PoolRecord[],
   nodeName: string,
@@ -82,12 +82,10 @@ export function convertBackupWorkflow(
   return async context => {
     const held: Held = {};
     try {
-      await convert(dependencies, request, { ...plan, held }, context);
+      const file = await convert(dependencies, request, { ...plan, held }, context);
+      context.commit({ $case: 'convertBackup', value: { file } });
     } finally {
-      // what cannot be closed keeps nothing else open
-      await Promise.resolve(held.archive?.abort())
-        .finally(() => held.name?.close())
-        .finally(() => held.foreign?.close());
+      await closeHeld(held);
     }
     await held.name!.free();
     dependencies.filesChanged(plan.target.id);
@@ -95,18 +93,26 @@ export function convertBackupWorkflow(
 }
 
 /** What is to be closed whatever happens. */
-interface Held {
+export interface Held {
   foreign?: ForeignFile;
   name?: ReservedName;
   archive?: ArchiveWriter;
 }
 
-async function convert(
+/** What cannot be closed keeps nothing else open. */
+export async function closeHeld({ archive, name, foreign }: Held): Promise<void> {
+  await Promise.resolve(archive?.abort())
+    .finally(() => name?.close())
+    .finally(() => foreign?.close());
+}
+
+/** One archive, which goes unless the operation is committed. @returns its record */
+export async function convert(
   dependencies: WorkflowDependencies,
   request: ConvertBackupRequest,
   plan: ConvertPlan & { held: Held },
   context: OperationContext,
-): Promise<void> {
+): Promise<BackupFile> {
   const { target, held } = plan;
   const { facts, networks } = await context.step('check', () => check(dependencies, request, plan, context));
   const foreign = held.foreign!;
@@ -154,7 +160,7 @@ async function convert(
       manifest: members => manifestOf(planned.archive.manifest, members, record, null),
     }),
   );
-  context.commit({ $case: 'convertBackup', value: { file: finishedFileOf(finished, target) } });
+  return finishedFileOf(finished, target);
 }
 
 async function check(
@@ -179,15 +185,6 @@ async function check(
   held.name = await reserveArchiveName(context, directory, stem, endingOf(request.compress));
   return { facts, networks };
 }
-
-const openForeign = (
-  source: FoundFile,
-  request: ConvertBackupRequest,
-  context: OperationContext,
-): Promise<ForeignFile> =>
-  backupTypeOf(source.filename) === 'vma'
-    ? openForeignVma(source, context)
-    : openForeignOvf(source, request, context);
 
 async function writeMembers(
   context: OperationContext,

@@ -98,6 +98,7 @@ function addConversions(backups: Command): void {
         ...(options.hash ? { hash_sum: true } : {}),
         ...(options.virtio ? { virtio: true } : {}),
         ...(options.system ? { system: options.system } : {}),
+        ...(options.all ? { all: true } : {}),
         ...(options.configuration ? { configuration: options.configuration } : {}),
         ...(Object.keys(options.network ?? {}).length > 0 ? { networks: options.network } : {}),
       };
@@ -133,6 +134,7 @@ function addConversions(backups: Command): void {
     .option('--hash', 'SHA-256 of every member')
     .option('--virtio', 'disks and network adapters become virtio, for which the guest must have drivers')
     .option('--system <system>', 'which VM of an OVF descriptor')
+    .option('--all', 'every VM of an OVF descriptor: a backup of each, all of them or none')
     .option('--configuration <id>', 'which configuration of it')
     .option(
       '--network <name=network>',

@@ -33,8 +33,9 @@ export interface ConvertOptions {
   level?: number;
   hash_sum?: boolean;
   virtio?: boolean;
-  /** Which VM of an OVF descriptor, and in which configuration. */
+  /** Which VM of an OVF descriptor, and in which configuration; or all of them. */
   system?: string;
+  all?: boolean;
   configuration?: string;
   /** By the networks of the file the node's. */
   networks?: Record<string, string>;
@@ -62,6 +63,7 @@ export class FileActionService {
       recompress: ended => this.#recompressed(ended),
       recompress_copy: ended => this.#copied(ended),
       convert_backup: ended => this.#converted(ended),
+      convert_all: ended => this.#convertedAll(ended),
       trim: ended => this.#trimmed(ended),
       delete_backup: ended => this.#removed(ended),
     });
@@ -158,12 +160,14 @@ export class FileActionService {
 
   /**
    * Makes a backup of a foreign file that holds a VM with its disks, as a task; the file stays.
-   * @throws file_not_found, file_busy, file_not_convertible, pool_not_found, pool_not_active, pool_read_only, pool_outside.
+   * @throws file_not_found, file_busy, file_not_convertible, conflicting_fields, pool_not_found, pool_not_active, pool_read_only, pool_outside.
    */
   async convert(id: string, options: ConvertOptions, user: Actor, taskId: string): Promise<TaskState> {
     const row = await this.#dependencies.backupFiles.idle(id);
     if (!isConvertible(row))
       throw new VirtkeepError('file_not_convertible', { file: row.filename, type: row.type });
+    if (options.all && options.system !== undefined)
+      throw new VirtkeepError('conflicting_fields', { first: 'all', second: 'system', field: 'all' });
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id, options.datapool);
     this.#dependencies.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
     const request = {
@@ -175,6 +179,7 @@ export class FileActionService {
       hashSum: options.hash_sum ?? false,
       virtio: options.virtio ?? false,
       system: options.system ?? '',
+      all: options.all ?? false,
       configuration: options.configuration ?? '',
       networks: options.networks ?? {},
     };
@@ -312,6 +317,17 @@ export class FileActionService {
     const id = await backupFiles.recordResult(resultFile(ended, 'convertBackup'), ended.operation.id);
     await ended.nameEntities([id, original].map(named => ({ id: named, class: 'file' })));
     return library.get(id);
+  }
+
+  /** The first is the result of the task, which names all of them. */
+  async #convertedAll(ended: EndedOperation): Promise<unknown> {
+    const { backupFiles, library } = this.#dependencies;
+    const original = await fileOf(ended, this.#dependencies);
+    const ids: string[] = [];
+    for (const file of resultOf(ended.operation, 'convertAll').files)
+      ids.push(await backupFiles.recordResult(file, ended.operation.id));
+    await ended.nameEntities([...ids, original].map(named => ({ id: named, class: 'file' })));
+    return library.get(ids[0]!);
   }
 
   async #removed(ended: EndedOperation): Promise<unknown> {
