@@ -23,6 +23,7 @@ import { matchTemplate } from '../workflows/family/match.ts';
 import { deleteBackupWorkflow } from '../workflows/files/delete-backup.ts';
 import { downloadChunks } from '../workflows/files/download.ts';
 import { planRecompress, recompressWorkflow } from '../workflows/files/recompress.ts';
+import { refreshBackupWorkflow } from '../workflows/files/refresh-backup.ts';
 import {
   backupConfiguration,
   backupWarnings,
@@ -118,6 +119,21 @@ export function backupService(
       };
       return response;
     },
+
+    refresh: (request, { signal }) =>
+      startOperation(runner, { kind: 'refresh_backup', request }, async () => {
+        const file = await findBackupFile(await dependencies.pools(signal), request.file);
+        const type = definitionTypeOf(file.filename);
+        if (type !== 'OVA')
+          throw new VirtkeepError('file_not_definition', { file: file.filename, type: type ?? 'tar' });
+        return {
+          entities: fileEntities(request.fileId),
+          locks: [fileLock(file.path, 'shared')],
+          cancellable: true,
+          heavy: false,
+          workflow: refreshBackupWorkflow(dependencies, file, type),
+        };
+      }),
 
     verify: (request, { signal }) =>
       startOperation(runner, { kind: 'verify', request }, async () => {

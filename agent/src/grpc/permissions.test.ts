@@ -36,6 +36,7 @@ const MATRIX = `
   BackupService.Recompress                                          controller
   BackupService.Show                                reader operator controller
   BackupService.Start                                      operator controller
+  BackupService.Refresh                                    operator controller
   BackupService.Verify                                     operator controller
   DiskService.Attach                                       operator controller
   DiskService.Attach {"source":{"pathInPool":"x"}}                   controller

@@ -70,6 +70,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
   'virtkeep.agent.v1.BackupService': {
     Start: 'backup.create',
     Show: 'library.read',
+    Refresh: 'library.manage',
     Verify: 'library.manage',
     // Which file is protected only the controller knows.
     Delete: 'controller',

@@ -11,6 +11,7 @@ const SNAPSHOT = `/api/domains/${id}/snapshots/${newId()}`;
 /** By the method of the agent: the request of REST that ends in it. */
 const SAME: Record<string, string> = {
   'BackupService/Download': `GET /api/library/${id}/download/`,
+  'BackupService/Refresh': `POST /api/library/${id}/refresh/`,
   'BackupService/Show': 'POST /api/domains/show-backup/',
   'BackupService/Start': 'POST /api/domains/backup/',
   'BackupService/Verify': `POST /api/library/${id}/verify/`,

@@ -191,6 +191,21 @@ describe('what stops it leaves nothing', () => {
     },
   );
 
+  test('libvirtd that is away when the VM is to be defined', async () => {
+    const point = 'appliance_restore.disks.after';
+    const pause = alone.pauseFile(`libvirtd-${point}`);
+    await alone.arm(`${point}=pause:${pause}`);
+    const id = await start('shop.ova');
+    await alone.whilePaused(pause, () => alone.world.node.killLibvirtd());
+    // its undo waits for libvirtd, since a domain might use the disks
+    await alone.world.node.startLibvirtd();
+    const operation = await alone.ended(id);
+    await alone.arm('');
+    if (operation.state === OperationState.SUCCEEDED)
+      for (const vm of resultOf(operation, 'applianceRestore').domains) await drop(vm);
+    expect(await picture()).toEqual(before);
+  });
+
   test.each(['check.after', 'read.after'])('a disk that runs full at %s', async moment => {
     const point = `appliance_restore.${moment}`;
     const pause = alone.pauseFile(point);

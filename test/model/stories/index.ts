@@ -63,7 +63,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
 /** Workflows that declare nothing, since nothing of them can be undone or is to be. */
 export const WITHOUT_EFFECTS: readonly string[] = [
   // they read
-  ...['verifyWorkflow', 'scanPool'],
+  ...['verifyWorkflow', 'scanPool', 'refreshBackupWorkflow'],
   // one call that happens or does not
   ...['setPower', 'attachTools', 'detachTools', 'deleteBackupWorkflow'],
   // inside of a guest that runs

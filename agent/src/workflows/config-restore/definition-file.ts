@@ -26,6 +26,8 @@ export interface ReadOptions {
   signal: AbortSignal;
   /** Which of the files that a descriptor names are there is looked for, too. */
   looksForFiles?: boolean;
+  /** Told how many bytes of an OVA that is packed were unpacked. */
+  onBytes?: (doneBytes: number) => void;
 }
 
 /** By its name alone; undefined: it is another file. */
@@ -43,11 +45,11 @@ export function definitionTypeOf(filename: string): DefinitionType | undefined {
 export async function readDefinitionFile(
   { path, filename }: { path: string; filename: string },
   type: DefinitionType,
-  { signal, looksForFiles = false }: ReadOptions,
+  { signal, looksForFiles = false, onBytes }: ReadOptions,
 ): Promise<DefinitionFile> {
   if (type === 'vma') return { type, appliance: await readVma(path, filename, signal) };
   if (type === 'OVA')
-    return withAppliance(path, signal, async opened => {
+    return usedOnce(await openAppliance(path, signal, onBytes), async opened => {
       const envelope = readOvf(opened.descriptor.bytes, filename);
       return { type, envelope, files: looksForFiles ? await filesThere(opened, envelope) : null };
     });
@@ -57,17 +59,15 @@ export async function readDefinitionFile(
   if (type === 'xml') return { type, xml: bytes.toString('utf8') };
   const envelope = readOvf(bytes, filename);
   const files = looksForFiles
-    ? await withAppliance(path, signal, opened => filesThere(opened, envelope))
+    ? await usedOnce(await openAppliance(path, signal), opened => filesThere(opened, envelope))
     : null;
   return { type, envelope, files };
 }
 
-async function withAppliance<T>(
-  path: string,
-  signal: AbortSignal,
+async function usedOnce<T>(
+  opened: AppliancePackage,
   use: (opened: AppliancePackage) => Promise<T>,
 ): Promise<T> {
-  const opened = await openAppliance(path, signal);
   try {
     return await use(opened);
   } finally {

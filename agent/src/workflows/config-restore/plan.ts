@@ -98,8 +98,11 @@ export function planVm(
   const { appliance: there, warnings } = withoutMissing(appliance, files);
   const told = { ...there, warnings: [...warnings, ...there.warnings] };
   const vm = planAppliance(told, choice, facts, brought);
-  const sizeOf = (index: number) => BigInt(files.get(appliance.disks[index]!.file?.id ?? '') ?? 0);
-  return { ...vm, disks: vm.disks.map((disk, index) => ({ ...disk, size: sizeOf(index) })) };
+  const disks = vm.disks.map((disk, index) => {
+    const { file: own } = appliance.disks[index]!;
+    return { ...disk, path: own?.href ?? '', size: BigInt(files.get(own?.id ?? '') ?? 0) };
+  });
+  return { ...vm, disks };
 }
 
 /** The same of a VM that was chosen already. @throws VirtkeepError xml_invalid */

@@ -22,19 +22,28 @@ import { type PlannedVm, planVm } from './plan.ts';
 
 const SIGNATURE = { trust: 'foreign', signer: '', reason: 'only archives are signed', coversContent: false };
 
+interface Reading extends Pick<WorkflowDependencies, 'libvirt' | 'nodeName'> {
+  signal: AbortSignal;
+  /** Told how many bytes were unpacked. */
+  onBytes?: (doneBytes: number) => void;
+}
+
 /**
  * The VM that such a file would give on this node (specification 2.3): of a domain XML without disks, of any other with them. Of several
  * VMs without a choice it is told which there are.
  * @throws VirtkeepError network_not_found, network_not_in_file, and as `readDefinitionFile` and `planVm`
  */
 export async function showDefinition(
-  { libvirt, nodeName, signal }: Pick<WorkflowDependencies, 'libvirt' | 'nodeName'> & { signal: AbortSignal },
+  { libvirt, nodeName, signal, onBytes }: Reading,
   file: FoundFile,
   type: DefinitionType,
   { system = '', configuration = '', target }: ShowBackupRequest,
 ): Promise<ShowBackupResponse> {
   const { virtio, networks: chosen } = target ?? { virtio: false, networks: {} };
-  const definition = await readDefinitionFile(file, type, { signal, looksForFiles: true });
+  const definition = await readDefinitionFile(file, type, {
+    ...{ signal, looksForFiles: true },
+    ...(onBytes && { onBytes }),
+  });
   const summaries = 'envelope' in definition ? systemsOf(definition.envelope) : [];
   const systems = summaries.map(systemMessage);
   const record = type === 'OVA' ? await recordOf(file, summaries) : undefined;

@@ -1,6 +1,6 @@
 /** The actions on backup files, and what is done with the nodes' results. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
-import { resultOf } from '@virtkeep/shared/operation-result';
+import { required, resultOf } from '@virtkeep/shared/operation-result';
 import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
@@ -59,6 +59,7 @@ export class FileActionService {
     this.#dependencies = dependencies;
     const { ends } = dependencies.nodeTasks;
     ends.succeeded({
+      refresh_backup: ended => this.#refreshed(ended),
       verify: ended => this.#verified(ended),
       recompress: ended => this.#recompressed(ended),
       recompress_copy: ended => this.#copied(ended),
@@ -73,7 +74,8 @@ export class FileActionService {
   /** Reads the file's information anew, as a task. */
   async refresh(id: string, user: Actor, taskId: string): Promise<TaskState> {
     const row = await this.#dependencies.library.published(id);
-    this.#dependencies.nodeTasks.assertReady(this.#dependencies.pools.nodeFor(row.pool_id));
+    const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
+    this.#dependencies.nodeTasks.assertReady(nodeId);
     const task = {
       taskId,
       name: 'file_refresh',
@@ -81,6 +83,14 @@ export class FileActionService {
       user,
       entities: [{ id, class: 'file' }],
     };
+    // one that is packed as a whole is unpacked for that
+    if (row.type === 'OVA')
+      return this.#dependencies.nodeTasks.start({
+        ...task,
+        nodeId,
+        send: (clients, operationId, signal) =>
+          clients.backups.refresh({ operationId, fileId: id, file: refOf(row) }, { signal }),
+      });
     return this.#dependencies.nodeTasks.runLocal(task, async signal => {
       const limit = AbortSignal.any([signal, AbortSignal.timeout(SHOW_TIMEOUT_MS)]);
       await this.#dependencies.library.read(row, {}, limit).catch((error: unknown) => {
@@ -267,6 +277,13 @@ export class FileActionService {
       await this.#drop(row.id);
       return {};
     });
+  }
+
+  async #refreshed(ended: EndedOperation): Promise<unknown> {
+    const { library } = this.#dependencies;
+    const id = await fileOf(ended, this.#dependencies);
+    await library.remember(id, required(resultOf(ended.operation, 'refreshBackup').shown, 'shown'));
+    return library.get(id);
   }
 
   async #verified(ended: EndedOperation): Promise<unknown> {

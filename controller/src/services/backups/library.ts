@@ -118,10 +118,20 @@ export class LibraryService {
       const others = await this.#templateElsewhere(nodeId, { file, state }, signal);
       shown.warnings = withTemplateOf(shown.warnings, others);
     }
-    if (shown.file && archiveIdOf(shown.file) === archiveIdOfRow(row))
-      await this.#dependencies.backupFiles.seen(shown.file, () => true);
-    if (isWhole(what)) await this.#dependencies.backupFiles.informed(row.id, shown);
+    await this.#remember(row, shown, isWhole(what));
     return shown;
+  }
+
+  /** What was read of a file without a choice. @throws file_not_found. */
+  async remember(id: string, shown: ShowBackupResponse): Promise<void> {
+    await this.#remember(await this.#dependencies.backupFiles.get(id), shown, true);
+  }
+
+  async #remember(row: FileRow, shown: ShowBackupResponse, whole: boolean): Promise<void> {
+    const { backupFiles } = this.#dependencies;
+    if (shown.file && archiveIdOf(shown.file) === archiveIdOfRow(row))
+      await backupFiles.seen(shown.file, () => true);
+    if (whole) await backupFiles.informed(row.id, shown);
   }
 
   /** What other nodes with the file's pool answer about the template of the backup's thin clone. @param nodeId has answered already */

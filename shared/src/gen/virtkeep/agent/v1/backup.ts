@@ -224,6 +224,12 @@ export interface BackupImage {
   included: boolean;
 }
 
+export interface RefreshBackupRequest {
+  operationId: string;
+  file: BackupFileRef | undefined;
+  fileId: string;
+}
+
 export interface VerifyBackupRequest {
   operationId: string;
   file: BackupFileRef | undefined;
@@ -2734,6 +2740,117 @@ export const BackupImage: MessageFns<BackupImage> = {
   },
 };
 
+function createBaseRefreshBackupRequest(): RefreshBackupRequest {
+  return { operationId: "", file: undefined, fileId: "" };
+}
+
+export const RefreshBackupRequest: MessageFns<RefreshBackupRequest> = {
+  encode(message: RefreshBackupRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    if (message.file !== undefined) {
+      BackupFileRef.encode(message.file, writer.uint32(18).fork()).join();
+    }
+    if (message.fileId !== "") {
+      writer.uint32(26).string(message.fileId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RefreshBackupRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRefreshBackupRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.file = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.fileId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): RefreshBackupRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+      file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
+      fileId: isSet(object.fileId)
+        ? globalThis.String(object.fileId)
+        : isSet(object.file_id)
+        ? globalThis.String(object.file_id)
+        : "",
+    };
+  },
+
+  toJSON(message: RefreshBackupRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    if (message.file !== undefined) {
+      obj.file = BackupFileRef.toJSON(message.file);
+    }
+    if (message.fileId !== "") {
+      obj.fileId = message.fileId;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<RefreshBackupRequest>): RefreshBackupRequest {
+    return RefreshBackupRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RefreshBackupRequest>): RefreshBackupRequest {
+    const message = createBaseRefreshBackupRequest();
+    message.operationId = object.operationId ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFileRef.fromPartial(object.file)
+      : undefined;
+    message.fileId = object.fileId ?? "";
+    return message;
+  },
+};
+
 function createBaseVerifyBackupRequest(): VerifyBackupRequest {
   return { operationId: "", file: undefined, fileId: "" };
 }
@@ -3917,6 +4034,18 @@ export const BackupServiceDefinition = {
       options: {},
     },
     /**
+     * Starts an operation that does what Show does for an OVA: one that is packed as a whole is unpacked for that, which takes long and can be
+     * cancelled. Result: {"shown": ShowBackupResponse as JSON}.
+     */
+    refresh: {
+      name: "Refresh",
+      requestType: RefreshBackupRequest as typeof RefreshBackupRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
+      responseStream: false,
+      options: {},
+    },
+    /**
      * Starts an operation that reads the whole archive and compares checksums and hashes.
      * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,
      * "restorable_states":[number,…],"signature":{"trust","signer","reason","covers_content"}}.
@@ -4012,6 +4141,11 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
    */
   show(request: ShowBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<ShowBackupResponse>>;
   /**
+   * Starts an operation that does what Show does for an OVA: one that is packed as a whole is unpacked for that, which takes long and can be
+   * cancelled. Result: {"shown": ShowBackupResponse as JSON}.
+   */
+  refresh(request: RefreshBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
+  /**
    * Starts an operation that reads the whole archive and compares checksums and hashes.
    * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,
    * "restorable_states":[number,…],"signature":{"trust","signer","reason","covers_content"}}.
@@ -4062,6 +4196,11 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
    * definition_left_out names what a restore on this node would leave out, since it does not vouch for the archive.
    */
   show(request: DeepPartial<ShowBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<ShowBackupResponse>;
+  /**
+   * Starts an operation that does what Show does for an OVA: one that is packed as a whole is unpacked for that, which takes long and can be
+   * cancelled. Result: {"shown": ShowBackupResponse as JSON}.
+   */
+  refresh(request: DeepPartial<RefreshBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**
    * Starts an operation that reads the whole archive and compares checksums and hashes.
    * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,

@@ -6,7 +6,7 @@
 
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
-import { ArchiveSignature } from "./backup.ts";
+import { ArchiveSignature, ShowBackupResponse } from "./backup.ts";
 import { DiskSource } from "./disk.ts";
 import { SavedState } from "./domain.ts";
 import { BackupFile } from "./pool.ts";
@@ -54,6 +54,7 @@ export interface OperationResult {
     | { $case: "convertBackup"; value: ConvertResult }
     | { $case: "applianceRestore"; value: ApplianceRestoreResult }
     | { $case: "convertAll"; value: ConvertAllResult }
+    | { $case: "refreshBackup"; value: RefreshResult }
     | undefined;
 }
 
@@ -120,6 +121,10 @@ export interface RestorableStates {
 export interface ConvertResult {
   /** The new one. */
   file: BackupFile | undefined;
+}
+
+export interface RefreshResult {
+  shown: ShowBackupResponse | undefined;
 }
 
 export interface ConvertAllResult {
@@ -378,6 +383,9 @@ export const OperationResult: MessageFns<OperationResult> = {
         break;
       case "convertAll":
         ConvertAllResult.encode(message.result.value, writer.uint32(330).fork()).join();
+        break;
+      case "refreshBackup":
+        RefreshResult.encode(message.result.value, writer.uint32(338).fork()).join();
         break;
     }
     return writer;
@@ -655,6 +663,14 @@ export const OperationResult: MessageFns<OperationResult> = {
             message.result = { $case: "convertAll", value: ConvertAllResult.decode(reader, reader.uint32()) };
             continue;
           }
+          case 42: {
+            if (tag !== 338) {
+              break;
+            }
+
+            message.result = { $case: "refreshBackup", value: RefreshResult.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -781,6 +797,10 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "convertAll", value: ConvertAllResult.fromJSON(object.convertAll) }
         : isSet(object.convert_all)
         ? { $case: "convertAll", value: ConvertAllResult.fromJSON(object.convert_all) }
+        : isSet(object.refreshBackup)
+        ? { $case: "refreshBackup", value: RefreshResult.fromJSON(object.refreshBackup) }
+        : isSet(object.refresh_backup)
+        ? { $case: "refreshBackup", value: RefreshResult.fromJSON(object.refresh_backup) }
         : undefined,
     };
   },
@@ -851,6 +871,8 @@ export const OperationResult: MessageFns<OperationResult> = {
       obj.applianceRestore = ApplianceRestoreResult.toJSON(message.result.value);
     } else if (message.result?.$case === "convertAll") {
       obj.convertAll = ConvertAllResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "refreshBackup") {
+      obj.refreshBackup = RefreshResult.toJSON(message.result.value);
     }
     return obj;
   },
@@ -1053,6 +1075,12 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "convertAll": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = { $case: "convertAll", value: ConvertAllResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "refreshBackup": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "refreshBackup", value: RefreshResult.fromPartial(object.result.value) };
         }
         break;
       }
@@ -1985,6 +2013,75 @@ export const ConvertResult: MessageFns<ConvertResult> = {
     const message = createBaseConvertResult();
     message.file = (object.file !== undefined && object.file !== null)
       ? BackupFile.fromPartial(object.file)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseRefreshResult(): RefreshResult {
+  return { shown: undefined };
+}
+
+export const RefreshResult: MessageFns<RefreshResult> = {
+  encode(message: RefreshResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.shown !== undefined) {
+      ShowBackupResponse.encode(message.shown, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RefreshResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRefreshResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.shown = ShowBackupResponse.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): RefreshResult {
+    return { shown: isSet(object.shown) ? ShowBackupResponse.fromJSON(object.shown) : undefined };
+  },
+
+  toJSON(message: RefreshResult): unknown {
+    const obj: any = {};
+    if (message.shown !== undefined) {
+      obj.shown = ShowBackupResponse.toJSON(message.shown);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<RefreshResult>): RefreshResult {
+    return RefreshResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RefreshResult>): RefreshResult {
+    const message = createBaseRefreshResult();
+    message.shown = (object.shown !== undefined && object.shown !== null)
+      ? ShowBackupResponse.fromPartial(object.shown)
       : undefined;
     return message;
   },
