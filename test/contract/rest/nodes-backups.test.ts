@@ -513,6 +513,29 @@ describe('a conversion that keeps the file', () => {
   });
 });
 
+describe('an OVA that is packed as a whole', () => {
+  test('is read by a task of the node, and keeps its name when a scan does not unpack it', async () => {
+    const packed = { poolId: pool.id, filename: `${newId()}.ova`, type: 'OVA', states: [] };
+    const { id: file } = agent.setFile(packed);
+    await scan();
+    expect(await fileOf(file)).toMatchObject({ verbose_name: packed.filename, information: null });
+    const answer = rest.call('POST', `/api/library/${file}/refresh/`, { body: {} });
+    const begun = () =>
+      agent.calls.find(call => call.kind === 'refresh_backup' && call.request.fileId === file);
+    await until(() => begun() !== undefined);
+    const shown = ShowBackupResponse.fromPartial({
+      file: { ...agent.files.get(file)!, domainName: 'shop' },
+      configuration: { name: 'shop', memoryCount: 512n, cpuCount: 2, disks: [{ id: 'd', size: 4n }] },
+      systems: [{ id: 'vm1', name: 'shop' }],
+    });
+    agent.succeed(String(begun()!.request.operationId), { shown: ShowBackupResponse.toJSON(shown) });
+    const told = { verbose_name: 'shop', information: { memory_count: 512, sizes: { stored: 4 } } };
+    expect((await answer).body).toMatchObject({ id: file, ...told });
+    await scan();
+    expect(await fileOf(file)).toMatchObject(told);
+  });
+});
+
 describe('a backup out of an archive of Proxmox VE', () => {
   test('is made by the node, and both are there then; an archive of ours is refused', async () => {
     const filename = `${newId()}.vma.zst`;

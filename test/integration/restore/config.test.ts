@@ -115,26 +115,29 @@ test('a scan lists what lies there with the name of its VM, and what cannot be r
   expect(thorough).toMatchObject({ domainName: 'web', damage: '' });
 });
 
-test.each(['web.ova', 'packed.ova'])('the VM of %s is shown with its disks and what it would be', async name => {
-  const shown = await alone.backups.show({ file: fileOf(name), target: { virtio: true, networks: {} } });
-  expect(shown).toMatchObject({
-    file: { filename: name, domainName: 'web', type: 'OVA' },
-    configuration: {
-      name: 'web',
-      disks: [{ targetDev: 'vda', targetBus: 'virtio', path: 'web-disk1.vmdk', size: 4096n, excluded: false }],
-    },
-    systems: [{ id: 'vm1', name: 'web', cpuCount: 4, diskCount: 1 }],
-    networks: ['LAN'],
-  });
-  expect(shown.configuration!.disks[0]!.virtualSize).toBe(8n * 2n ** 30n);
-  expect(shown.xml).toContain("<target dev='vda' bus='virtio'/>".replaceAll("'", '"'));
-});
+test.each(['web.ova', 'packed.ova'])(
+  'the VM of %s is shown with its disks and what it would be',
+  async name => {
+    const shown = await alone.backups.show({ file: fileOf(name), target: { virtio: true, networks: {} } });
+    expect(shown).toMatchObject({
+      file: { filename: name, domainName: 'web', type: 'OVA' },
+      configuration: {
+        name: 'web',
+        disks: [
+          { targetDev: 'vda', targetBus: 'virtio', path: 'web-disk1.vmdk', size: 4096n, excluded: false },
+        ],
+      },
+      systems: [{ id: 'vm1', name: 'web', cpuCount: 4, diskCount: 1 }],
+      networks: ['LAN'],
+    });
+    expect(shown.configuration!.disks[0]!.virtualSize).toBe(8n * 2n ** 30n);
+    expect(shown.xml).toContain("<target dev='vda' bus='virtio'/>".replaceAll("'", '"'));
+  },
+);
 
 test('disks whose files are not there are named, and shown as left out', async () => {
   const shown = await alone.backups.show({ file: fileOf('appliance/web.ovf') });
-  expect(shown.configuration!.disks).toMatchObject([
-    { path: 'web-disk1.vmdk', excluded: true, size: 0n },
-  ]);
+  expect(shown.configuration!.disks).toMatchObject([{ path: 'web-disk1.vmdk', excluded: true, size: 0n }]);
   expect(shown.warnings).toContainEqual({
     key: 'missing',
     text: 'File "f1": "web-disk1.vmdk" is not there: what it holds does not come along until it is.',
@@ -143,7 +146,9 @@ test('disks whose files are not there are named, and shown as left out', async (
   writeFileSync(image, Buffer.alloc(4096));
   const again = await alone.backups.show({ file: fileOf('appliance/web.ovf') });
   rmSync(image);
-  expect(again.configuration!.disks).toMatchObject([{ path: 'web-disk1.vmdk', excluded: false, size: 4096n }]);
+  expect(again.configuration!.disks).toMatchObject([
+    { path: 'web-disk1.vmdk', excluded: false, size: 4096n },
+  ]);
 });
 
 test('the VM of a domain XML is shown, with a warning of what it would lack', async () => {
@@ -185,20 +190,23 @@ describe('what is restored', () => {
     for (const name of ['first', 'second']) await undefine(name);
   });
 
-  test.each(['appliance/web.ovf', 'web.ova', 'packed.ova'])('of %s: as show tells, but for disks', async file => {
-    const shown = await alone.backups.show({ file: fileOf(file) });
-    expect(shown).toMatchObject({
-      configuration: { name: 'web', cpuCount: 4, memoryCount: 4096n },
-      signature: { trust: 'foreign' },
-    });
-    const { name, xml, operation } = await restored(file);
-    expect(name).toBe('web_restored');
-    expect(xml).not.toContain("device='disk'");
-    const told = shown.warnings.filter(({ key }) => key !== 'missing').map(({ text }) => text);
-    expect(operation.warnings).toEqual(expect.arrayContaining(told));
-    expect(operation.warnings).toContain('Disk "d1": The disk is not attached.');
-    await undefine(name);
-  });
+  test.each(['appliance/web.ovf', 'web.ova', 'packed.ova'])(
+    'of %s: as show tells, but for disks',
+    async file => {
+      const shown = await alone.backups.show({ file: fileOf(file) });
+      expect(shown).toMatchObject({
+        configuration: { name: 'web', cpuCount: 4, memoryCount: 4096n },
+        signature: { trust: 'foreign' },
+      });
+      const { name, xml, operation } = await restored(file);
+      expect(name).toBe('web_restored');
+      expect(xml).not.toContain("device='disk'");
+      const told = shown.warnings.filter(({ key }) => key !== 'missing').map(({ text }) => text);
+      expect(operation.warnings).toEqual(expect.arrayContaining(told));
+      expect(operation.warnings).toContain('Disk "d1": The disk is not attached.');
+      await undefine(name);
+    },
+  );
 
   test('of an archive of Proxmox VE: as show tells', async () => {
     const shown = await alone.backups.show({ file: fileOf('mail.vma.zst') });
@@ -279,10 +287,14 @@ describe('what is restored', () => {
 
   test('one VM of several, when it is named', async () => {
     const shown = await alone.backups.show({ file: fileOf('two.ovf') });
-    expect(shown).toMatchObject({ configuration: undefined, xml: '', warnings: [{ key: 'several_systems' }] });
+    expect(shown).toMatchObject({
+      configuration: undefined,
+      xml: '',
+      warnings: [{ key: 'several_systems' }],
+    });
     expect(shown.systems).toHaveLength(2);
-    const [{ id }] = shown.systems as [{ id: string }];
-    expect(await alone.backups.show({ file: fileOf('two.ovf'), system: id })).toMatchObject({
+    const { id: system } = shown.systems[0]!;
+    expect(await alone.backups.show({ file: fileOf('two.ovf'), system })).toMatchObject({
       configuration: { disks: expect.anything() },
     });
     const operation = await alone.ended(await start('two.ovf'));
