@@ -1,4 +1,5 @@
 import { expect, test } from '@jest/globals';
+import { ShowBackupResponse } from './gen/virtkeep/agent/v1/backup.ts';
 import { DiskSource } from './gen/virtkeep/agent/v1/disk.ts';
 import { SavedState } from './gen/virtkeep/agent/v1/domain.ts';
 import { Operation } from './gen/virtkeep/agent/v1/operation.ts';
@@ -66,6 +67,10 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   trim: [[{ file, removedStates: [1, 2] }, `{"file":${FILE},"removed_states":[1,2]}`]],
   recompressCopy: [[{ file }, `{"file":${FILE}}`]],
   convertBackup: [[{ file }, `{"file":${FILE}}`]],
+  refreshBackup: [
+    [{ shown: ShowBackupResponse.fromPartial({ xml: '<domain/>' }) }, '{"shown":{"xml":"<domain/>"}}'],
+  ],
+  convertAll: [[{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`]],
   scanPool: [
     [{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`],
     [{ files: [] }, '{"files":[]}'],
@@ -121,6 +126,12 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   keepLoans: [[{ waiting: ['v'] }, '{"waiting":["v"]}']],
   cloneDomain: [
     [{ ...restored, disks, warnings: [] }, `{"domain_id":"d","name":"vm","disks":${DISKS},"warnings":[]}`],
+  ],
+  applianceRestore: [
+    [
+      { domains: [{ ...restored, disks, warnings: ['w'], poolChanged: false }] },
+      `{"domains":[{"domain_id":"d","name":"vm","disks":${DISKS},"warnings":["w"],"pool_changed":false}]}`,
+    ],
   ],
   configRestore: [[{ ...restored, warnings: ['w'] }, '{"domain_id":"d","name":"vm","warnings":["w"]}']],
   changeTemplate: [

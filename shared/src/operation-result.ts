@@ -3,6 +3,7 @@
  * agents and journals of before have alone.
  */
 import type { Any } from './gen/google/protobuf/any.ts';
+import { ShowBackupResponse } from './gen/virtkeep/agent/v1/backup.ts';
 import { DiskSource } from './gen/virtkeep/agent/v1/disk.ts';
 import { SavedState } from './gen/virtkeep/agent/v1/domain.ts';
 import type { Operation } from './gen/virtkeep/agent/v1/operation.ts';
@@ -114,7 +115,10 @@ function jsonOf(result: Result | undefined): object {
       return { file: file && BackupFile.toJSON(file), ...snakeCased(more) };
     }
     case 'scanPool':
+    case 'convertAll':
       return { files: result.value.files.map(file => BackupFile.toJSON(file)) };
+    case 'refreshBackup':
+      return { shown: result.value.shown && ShowBackupResponse.toJSON(result.value.shown) };
     case 'createSnapshot':
       return { snapshot: result.value.snapshot && SavedState.toJSON(result.value.snapshot) };
     case 'lendDisk': {

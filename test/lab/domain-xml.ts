@@ -87,7 +87,12 @@ const FAST_BOOT = 'mitigations=off cryptomgr.notests';
  */
 const SURE_BOOT = 'no_timer_check panic=1';
 
-function bootXml({ boot, uefi, cmdline = '' }: GuestXmlOptions): string {
+/** In `<os>`. */
+export function bootXml({
+  boot,
+  uefi,
+  cmdline = '',
+}: Pick<GuestXmlOptions, 'boot' | 'uefi' | 'cmdline'>): string {
   if ('rom' in boot) return `<loader readonly='yes' type='rom'>${boot.rom}</loader>`;
   const { initrd } = boot;
   const kernel = uefi ? boot.uefiKernel : boot.kernel;

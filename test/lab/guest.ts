@@ -161,11 +161,16 @@ const answers = (guest: Guest): Promise<boolean> =>
     () => false,
   );
 
-/** Defines a guest from a definition. */
-export async function defineGuest(node: LabNode, name: string, xml: string): Promise<Guest> {
+/** Defines a guest from a definition. @param options further ones of `virsh define` */
+export async function defineGuest(
+  node: LabNode,
+  name: string,
+  xml: string,
+  options: readonly string[] = [],
+): Promise<Guest> {
   const file = join(node.dir, `define-${name.replaceAll('/', '_')}.xml`);
   writeFileSync(file, xml);
-  await node.virsh('define', file);
+  await node.virsh('define', file, ...options);
   return new Guest(node, name);
 }
 

@@ -37,14 +37,19 @@ export interface AppliancePackage extends Container {
  * Opens an appliance and reads its descriptor, manifest and certificate. Of one that is compressed this unpacks everything once, to
  * nowhere.
  * @param path a `.ovf` in any case is a descriptor, anything else an OVA
+ * @param onBytes told how many bytes of one packed with gzip or xz were unpacked to find its members
  * @throws VirtkeepError appliance_invalid, not_a_file, path_outside_pool, io_failed, canceled
  */
-export function openAppliance(path: string, signal: AbortSignal): Promise<AppliancePackage> {
+export function openAppliance(
+  path: string,
+  signal: AbortSignal,
+  onBytes?: (doneBytes: number) => void,
+): Promise<AppliancePackage> {
   return ofAppliance(path, async () => {
     throwIfAborted(signal);
     const file = await openFile(path);
     try {
-      return await readAppliance(path, file, signal);
+      return await readAppliance({ path, file, onBytes }, signal);
     } catch (error) {
       // a container that was made closes it, too: harmless when repeated
       await file.close().catch(() => {});
@@ -53,14 +58,36 @@ export function openAppliance(path: string, signal: AbortSignal): Promise<Applia
   });
 }
 
+/**
+ * Whether an OVA must be unpacked to be read, by its first bytes; whole and right it need not be.
+ * @throws VirtkeepError not_a_file, path_outside_pool, io_failed
+ */
+export async function isPackedAppliance(path: string): Promise<boolean> {
+  const file = await openFile(path);
+  try {
+    return packingOf(await readAt(file, 0, MAGIC_BYTES)) !== 'none';
+  } catch (error) {
+    throw fromIoError(error, 'reading', path);
+  } finally {
+    await file.close();
+  }
+}
+
 const isSystemError = (error: unknown): boolean =>
   typeof error === 'object' && error !== null && 'syscall' in error;
 
-async function readAppliance(path: string, file: FileHandle, signal: AbortSignal): Promise<AppliancePackage> {
+interface Opening {
+  path: string;
+  file: FileHandle;
+  onBytes: ((doneBytes: number) => void) | undefined;
+}
+
+async function readAppliance(opening: Opening, signal: AbortSignal): Promise<AppliancePackage> {
+  const { path, file } = opening;
   const kind = /\.ovf$/i.test(path) ? 'ovf' : 'ova';
   const packing = kind === 'ovf' ? 'none' : packingOf(await readAt(file, 0, MAGIC_BYTES));
   const container =
-    kind === 'ovf' ? await DirectoryContainer.open(path, file) : await openPacked(packing, file, signal);
+    kind === 'ovf' ? await DirectoryContainer.open(path, file) : await openPacked(packing, opening, signal);
   try {
     const name = kind === 'ovf' ? basename(path) : descriptorAmong(container.members.map(one => one.name));
     const read = (wanted: string, mostBytes: number) => textOf(container, wanted, mostBytes, signal);
@@ -100,15 +127,31 @@ const MAGICS: [string, Packing][] = [
 const packingOf = (head: Buffer): Packing =>
   MAGICS.find(([magic]) => head.toString('hex').startsWith(magic))?.[1] ?? 'none';
 
-async function openPacked(packing: Packing, file: FileHandle, signal: AbortSignal): Promise<Container> {
+async function openPacked(
+  packing: Packing,
+  { file, onBytes }: Opening,
+  signal: AbortSignal,
+): Promise<Container> {
   if (packing === 'none') return PlainTar.open(file, signal);
   if (packing === 'zip') return openZip(file, signal);
   const { size } = await file.stat();
   const unpack = (own: AbortSignal) => {
     const pieces = packing === 'xz' ? unxzed(file, own) : gunzipped(rangeOf(file, 0, size, own));
-    return limited(pieces, mostUnpacked(size));
+    return counted(limited(pieces, mostUnpacked(size)), onBytes);
   };
   return PackedTar.open(unpack, signal, () => file.close());
+}
+
+async function* counted(
+  pieces: AsyncIterable<Buffer>,
+  onBytes?: (doneBytes: number) => void,
+): AsyncGenerator<Buffer> {
+  let doneBytes = 0;
+  for await (const piece of pieces) {
+    doneBytes += piece.length;
+    onBytes?.(doneBytes);
+    yield piece;
+  }
 }
 
 /** The one descriptor among the names of an OVA. Names with a dot before them are what macOS adds to any file. */

@@ -23,7 +23,13 @@
  * A file that is rewritten between the look and its use is another file. Whoever converts takes the marks of `disks/source-guard.ts`
  * before `inspectImage`, and refuses the result when they changed.
  */
-export { type AppliancePackage, openAppliance, type Packing, type Text } from './appliance.ts';
+export {
+  type AppliancePackage,
+  isPackedAppliance,
+  openAppliance,
+  type Packing,
+  type Text,
+} from './appliance.ts';
 export { MAX_DRIVE_IMAGE_BYTES, MAX_VIRTUAL_BYTES, mostOfDisk } from './bounds.ts';
 export { type Authorities, type CheckedSignature, checkCertificate } from './certificate.ts';
 export type { Member } from './container/container.ts';

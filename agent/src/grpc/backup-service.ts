@@ -23,6 +23,7 @@ import { matchTemplate } from '../workflows/family/match.ts';
 import { deleteBackupWorkflow } from '../workflows/files/delete-backup.ts';
 import { downloadChunks } from '../workflows/files/download.ts';
 import { planRecompress, recompressWorkflow } from '../workflows/files/recompress.ts';
+import { refreshBackupWorkflow } from '../workflows/files/refresh-backup.ts';
 import {
   backupConfiguration,
   backupWarnings,
@@ -31,6 +32,7 @@ import {
 } from '../workflows/files/show-backup.ts';
 import { verifyWorkflow } from '../workflows/files/verify.ts';
 import { convertBackupWorkflow, planConvert } from '../workflows/import/convert.ts';
+import { convertAllWorkflow } from '../workflows/import/convert-all.ts';
 import { trimWorkflow } from '../workflows/restore-points/trim.ts';
 import { layerLocks } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
@@ -112,9 +114,26 @@ export function backupService(
           ...template.faults,
         ],
         signature,
+        systems: [],
+        networks: [],
       };
       return response;
     },
+
+    refresh: (request, { signal }) =>
+      startOperation(runner, { kind: 'refresh_backup', request }, async () => {
+        const file = await findBackupFile(await dependencies.pools(signal), request.file);
+        const type = definitionTypeOf(file.filename);
+        if (type !== 'OVA')
+          throw new VirtkeepError('file_not_definition', { file: file.filename, type: type ?? 'tar' });
+        return {
+          entities: fileEntities(request.fileId),
+          locks: [fileLock(file.path, 'shared')],
+          cancellable: true,
+          heavy: false,
+          workflow: refreshBackupWorkflow(dependencies, file, type),
+        };
+      }),
 
     verify: (request, { signal }) =>
       startOperation(runner, { kind: 'verify', request }, async () => {
@@ -131,7 +150,7 @@ export function backupService(
     recompressCopy: (request, { signal }) => convert({ request, kind: 'recompress_copy', signal }),
 
     convert: (request, { signal }) =>
-      startOperation(runner, { kind: 'convert_backup', request }, async () => {
+      startOperation(runner, { kind: request.all ? 'convert_all' : 'convert_backup', request }, async () => {
         checkLevel(request.compressionLevel);
         const pools = await dependencies.pools(signal);
         const file = await findBackupFile(pools, request.file);
@@ -140,7 +159,9 @@ export function backupService(
           entities: fileEntities(request.fileId),
           locks: [fileLock(file.path, 'shared')],
           cancellable: true,
-          workflow: convertBackupWorkflow(dependencies, request, plan),
+          workflow: request.all
+            ? convertAllWorkflow(dependencies, request, plan)
+            : convertBackupWorkflow(dependencies, request, plan),
         };
       }),
 

@@ -36,6 +36,7 @@ const MATRIX = `
   BackupService.Recompress                                          controller
   BackupService.Show                                reader operator controller
   BackupService.Start                                      operator controller
+  BackupService.Refresh                                    operator controller
   BackupService.Verify                                     operator controller
   DiskService.Attach                                       operator controller
   DiskService.Attach {"source":{"pathInPool":"x"}}                   controller
@@ -89,6 +90,7 @@ const MATRIX = `
   PoolService.Update                                                controller
   RestoreService.Start                                     operator controller
   RestoreService.Start {"allowForeign":true}                        controller
+  RestoreService.StartAppliance                                     controller
   RestoreService.StartConfig                                        controller
   SnapshotService.Create                                   operator controller
   SnapshotService.List                              reader operator controller

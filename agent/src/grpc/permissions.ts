@@ -70,6 +70,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
   'virtkeep.agent.v1.BackupService': {
     Start: 'backup.create',
     Show: 'library.read',
+    Refresh: 'library.manage',
     Verify: 'library.manage',
     // Which file is protected only the controller knows.
     Delete: 'controller',
@@ -88,6 +89,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     Start: forRestore,
     // nobody vouches for what has no signature
     StartConfig: 'backup.restore_foreign',
+    StartAppliance: 'backup.restore_foreign',
   },
   'virtkeep.agent.v1.TemplateService': {
     Clone: 'domain.manage',

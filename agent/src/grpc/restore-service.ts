@@ -1,3 +1,4 @@
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type {
   RestoreServiceImplementation,
   StartRestoreRequest,
@@ -8,6 +9,8 @@ import { openBackup } from '../workflows/archives/source.ts';
 import { configRestoreWorkflow } from '../workflows/config-restore/config-restore.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { standingDisks } from '../workflows/family/match.ts';
+import { applianceRestoreWorkflow } from '../workflows/import/appliance-restore.ts';
+import { planConvert } from '../workflows/import/convert.ts';
 import { instantRestoreWorkflow } from '../workflows/restore/instant/instant-restore.ts';
 import { restoreWorkflow } from '../workflows/restore/restore.ts';
 import { requireVouched } from '../workflows/restore/vouch.ts';
@@ -52,6 +55,23 @@ export function restoreService(
           locks: [...domainLocks(request.domainId, ['domain', 'power']), fileLock(file.path, 'shared')],
           cancellable: true,
           workflow: configRestoreWorkflow(dependencies, request),
+        };
+      }),
+
+    startAppliance: (request, { signal }) =>
+      startOperation(runner, { kind: 'appliance_restore', request }, async () => {
+        requireUuid('domain_id', request.domainId);
+        if (request.poolId !== '') requireUuid('pool_id', request.poolId);
+        if (request.all && request.name !== '')
+          throw new VirtkeepError('conflicting_fields', { first: 'all', second: 'name', field: 'all' });
+        const pools = await dependencies.pools(signal);
+        const file = await findBackupFile(pools, request.file);
+        const plan = planConvert(request, file, pools, dependencies.nodeName);
+        return {
+          entities: [...domainEntities(request.domainId), ...fileEntities(request.fileId)],
+          locks: [...domainLocks(request.domainId, ['domain', 'power']), fileLock(file.path, 'shared')],
+          cancellable: true,
+          workflow: applianceRestoreWorkflow(dependencies, request, plan),
         };
       }),
   };

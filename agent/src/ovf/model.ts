@@ -20,6 +20,8 @@ export type WarningKey =
   | 'contradiction'
   /** It is not attached, since the VM comes without disks. */
   | 'not_attached'
+  /** A file that it names is not there. */
+  | 'missing'
   /** What the guest needs for it may be missing. */
   | 'guest_must_support';
 

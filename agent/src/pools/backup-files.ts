@@ -35,7 +35,7 @@ export interface ArchiveSummary {
 }
 
 /**
- * Reads an archive's manifest, or what an archive of others or an OVF descriptor has in its place; null: it must be unpacked for that,
+ * Reads an archive's manifest, or what an archive of others, an OVA or an OVF descriptor has in its place; null: it must be unpacked for that,
  * which is done only with `isThorough`. What it does not tell is not known. @throws VirtkeepError archive_damaged, archive_unsupported,
  * io_failed, ovf_invalid, ovf_version_unsupported: shown as `damage`; file_busy: the file is what it was when it was last read
  */
@@ -79,6 +79,12 @@ interface ReadFile {
 
 /** libvirt takes no larger definition of a domain. */
 const MAX_DEFINITION_BYTES = 4 * MiB;
+
+/** What is wrong with a file whoever reads it. */
+const OF_THE_FILE = [
+  ...(['archive_damaged', 'archive_unsupported'] as const),
+  ...(['appliance_invalid', 'ovf_invalid', 'ovf_version_unsupported'] as const),
+];
 
 /** A time of change that no file has. */
 const NEVER = -1n;
@@ -182,7 +188,7 @@ export class BackupFiles {
 
   async #read(path: string, kind: FileKind, options: RefreshOptions): Promise<ReadFile> {
     try {
-      if (kind.type === 'tar') return await this.#readTar(path, options);
+      if (kind.type === 'tar' || kind.type === 'OVA') return await this.#readPacked(path, options);
       if (kind.type === 'xml') {
         const xml = (await readForeign(path, MAX_DEFINITION_BYTES)).toString('utf8');
         const { uuid, name, metadata } = parseDomain(xml, path);
@@ -191,16 +197,15 @@ export class BackupFiles {
           read: { domainId: uuid, domainName: name, isTemplate: metadata.template },
         };
       }
-      if (kind.type === 'OVF' || kind.type === 'vma')
-        return readAs(await this.#readArchive(path, options.signal, false));
-      return { ownId: '' };
+      return readAs(await this.#readArchive(path, options.signal, false));
     } catch (error) {
       throwIfAborted(options.signal);
       return unreadable(error);
     }
   }
 
-  async #readTar(path: string, { signal, thorough }: RefreshOptions): Promise<ReadFile> {
+  /** What may have to be unpacked for that. */
+  async #readPacked(path: string, { signal, thorough }: RefreshOptions): Promise<ReadFile> {
     const glance = await this.#readArchive(path, signal, false);
     if (glance !== null || !thorough) return readAs(glance);
     try {
@@ -208,7 +213,7 @@ export class BackupFiles {
     } catch (error) {
       throwIfAborted(signal);
       // what the file itself is stays so; a server that was away may be back
-      const isUnpacked = hasKey(error, 'archive_damaged', 'archive_unsupported');
+      const isUnpacked = hasKey(error, ...OF_THE_FILE);
       return { ...unreadable(error), isUnpacked };
     }
   }

@@ -143,12 +143,12 @@ describe('BackupFiles', () => {
     expect(files[3]?.id).toBe(uuidV5(POOL_ID, 'bad.tar.zst'));
     expect(files.at(-1)).toMatchObject({ domainId: POOL_ID, domainName: 'n' });
     expect(await backupFiles.refresh(place(), { signal })).toBe(false);
-    expect(read).toHaveBeenCalledTimes(7);
+    expect(read).toHaveBeenCalledTimes(8);
     utimesSync(at('a.tar'), 1, 1);
     expect(await backupFiles.refresh(place(), { signal })).toBe(true);
-    expect(read).toHaveBeenCalledTimes(8);
+    expect(read).toHaveBeenCalledTimes(9);
     await backupFiles.refresh(place(), { signal, fresh: true });
-    expect(read).toHaveBeenCalledTimes(15);
+    expect(read).toHaveBeenCalledTimes(17);
     unlinkSync(at('a.tar'));
     expect(await backupFiles.refresh(place(), { signal })).toBe(true);
     expect(backupFiles.count(POOL_ID)).toBe(9);

@@ -127,6 +127,16 @@ export const DEFINITION_READ = [
   'appliance_invalid',
 ] as const satisfies readonly ErrorKey[];
 
+/** A foreign file that holds VMs with their disks is read. */
+export const FOREIGN_READ = [
+  ...DEFINITION_READ,
+  'file_not_convertible',
+  'ovf_disk_unusable',
+  'foreign_disk_invalid',
+  'network_not_found',
+  'network_not_in_file',
+] as const satisfies readonly ErrorKey[];
+
 /** A call to the agent of a guest. */
 export const GUEST_CALL = [
   ...NODE_CALL,

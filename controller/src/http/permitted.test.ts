@@ -29,7 +29,7 @@ test('what a file is refused for is not offered', () => {
   expect(offered({ compressed: 1 })).toEqual([...always, 'unpack', 'restore', 'download']);
   expect(offered({ type: 'xml' })).toEqual(['update', 'refresh', 'remove', 'config_restore', 'download']);
   expect(offered({ type: 'vma' })).toEqual([
-    ...['update', 'refresh', 'remove', 'convert_backup', 'config_restore', 'download'],
+    ...['update', 'refresh', 'remove', 'convert_backup', 'restore', 'config_restore', 'download'],
   ]);
   expect(offered({ status: 'MISSING' })).toEqual(['update', 'remove']);
   expect(offered({ status: 'MISSING', protected: 1 })).toEqual(['update']);

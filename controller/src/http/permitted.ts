@@ -50,7 +50,9 @@ const file: Rules<FileRecord> = {
   unpack: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_unpacked,
   convert_backup: (can, record) => can('library.manage') && isIdle(record) && isConvertible(record),
   restore: (can, record) =>
-    can('backup.restore') && record.additional_flags.can_be_domained && isArchive(record),
+    record.additional_flags.can_be_domained &&
+    ((can('backup.restore') && isArchive(record)) ||
+      (can('backup.restore_foreign') && isConvertible(record))),
   config_restore: (can, record) =>
     can('backup.restore_foreign') && record.additional_flags.can_be_domained && isDefinition(record),
   download: (can, record) => can('library.download') && isIdle(record),

@@ -379,7 +379,10 @@ describe('backup files', () => {
       body: { file: FILE, node: VM, system: 'vm1', networks: { 'VM Network': 'default' }, virtio: true },
     });
     expect((await run(['restore', 'web.tar.zst', '--config-only', '--network', 'LAN'])).code).toBe(2);
-    for (const wrong of [['--config-only', '--start'], ['--keep-macs'], ['--network', 'LAN=default']])
+    for (const wrong of [
+      ['--config-only', '--start'],
+      ['--config-only', '--all'],
+    ])
       expect((await run(['restore', 'web.tar.zst', ...wrong])).code).toBe(2);
   });
 

@@ -14,7 +14,9 @@ const IMPORTED = /^(?:import|export) (?!type )[^;]*? from '(\.[^']+)';/gm;
 /** The recipe of each call, below `agent/src/workflows`. */
 const RECIPES: Readonly<Record<string, readonly string[]>> = {
   domains_backup: ['backup/backup.ts'],
-  domains_automated_restore: ['restore/restore.ts', 'restore/instant/instant-restore.ts'],
+  domains_automated_restore: [
+    ...['restore/restore.ts', 'restore/instant/instant-restore.ts', 'import/appliance-restore.ts'],
+  ],
   domains_show_backup: ['files/show-backup.ts', 'config-restore/show-definition.ts'],
   domains_config_restore: ['config-restore/config-restore.ts'],
   domains_update: ['domain/rename-domain.ts'],

@@ -11,6 +11,7 @@ const SNAPSHOT = `/api/domains/${id}/snapshots/${newId()}`;
 /** By the method of the agent: the request of REST that ends in it. */
 const SAME: Record<string, string> = {
   'BackupService/Download': `GET /api/library/${id}/download/`,
+  'BackupService/Refresh': `POST /api/library/${id}/refresh/`,
   'BackupService/Show': 'POST /api/domains/show-backup/',
   'BackupService/Start': 'POST /api/domains/backup/',
   'BackupService/Verify': `POST /api/library/${id}/verify/`,
@@ -50,6 +51,8 @@ const SAME: Record<string, string> = {
   'PoolService/Update': `PUT /api/data-pools/${id}/`,
   'RestoreService/Start': 'POST /api/domains/automated-restore/',
   'RestoreService/StartConfig': 'POST /api/domains/config-restore/',
+  // what of that route needs more than a restore does
+  'RestoreService/StartAppliance': 'POST /api/domains/config-restore/',
   'SnapshotService/Create': `POST ${GUEST}/snapshots/`,
   'SnapshotService/List': `GET ${GUEST}/snapshots/`,
   'SnapshotService/Remove': `POST ${SNAPSHOT}/remove/`,

@@ -513,6 +513,29 @@ describe('a conversion that keeps the file', () => {
   });
 });
 
+describe('an OVA that is packed as a whole', () => {
+  test('is read by a task of the node, and keeps its name when a scan does not unpack it', async () => {
+    const packed = { poolId: pool.id, filename: `${newId()}.ova`, type: 'OVA', states: [] };
+    const { id: file } = agent.setFile(packed);
+    await scan();
+    expect(await fileOf(file)).toMatchObject({ verbose_name: packed.filename, information: null });
+    const answer = rest.call('POST', `/api/library/${file}/refresh/`, { body: {} });
+    const begun = () =>
+      agent.calls.find(call => call.kind === 'refresh_backup' && call.request.fileId === file);
+    await until(() => begun() !== undefined);
+    const shown = ShowBackupResponse.fromPartial({
+      file: { ...agent.files.get(file)!, domainName: 'shop' },
+      configuration: { name: 'shop', memoryCount: 512n, cpuCount: 2, disks: [{ id: 'd', size: 4n }] },
+      systems: [{ id: 'vm1', name: 'shop' }],
+    });
+    agent.succeed(String(begun()!.request.operationId), { shown: ShowBackupResponse.toJSON(shown) });
+    const told = { verbose_name: 'shop', information: { memory_count: 512, sizes: { stored: 4 } } };
+    expect((await answer).body).toMatchObject({ id: file, ...told });
+    await scan();
+    expect(await fileOf(file)).toMatchObject(told);
+  });
+});
+
 describe('a backup out of an archive of Proxmox VE', () => {
   test('is made by the node, and both are there then; an archive of ours is refused', async () => {
     const filename = `${newId()}.vma.zst`;
@@ -557,7 +580,12 @@ describe('restore without disks', () => {
       ...{ poolId: pool.id, filename: `${newId()}.xml`, type: 'xml', states: [] },
       ...{ domainId: newId(), domainName: 'db' },
     });
-    const { id: appliance } = agent.setFile({ poolId: pool.id, filename: `${newId()}.ova`, type: 'OVA' });
+    const { id: appliance } = agent.setFile({
+      poolId: pool.id,
+      filename: `${newId()}.ova`,
+      type: 'OVA',
+      domainName: 'shop',
+    });
     const { id: vma } = agent.setFile({
       poolId: pool.id,
       filename: `${newId()}.vma.zst`,
@@ -581,7 +609,7 @@ describe('restore without disks', () => {
         status: 'ACTIVE',
         created: agent.files.get(id)!.created!.toISOString(),
       });
-    expect(listed(appliance)).toMatchObject(flags(false));
+    expect(listed(appliance)).toMatchObject({ type: 'OVA', verbose_name: 'shop', ...flags(true) });
     const networks = { LAN: 'default' };
     const choice = { system: 'vm1', configuration: 'small', virtio: true, networks, keep_macs: true };
     const body = { file, node: agent.id, verbose_name: 'again', ...choice };
@@ -595,6 +623,52 @@ describe('restore without disks', () => {
     const archive = await backedUp();
     expect(await keyOf('POST', url, { file: archive, node: agent.id })).toBe('file_not_definition');
     expect((await rest.call('POST', url, { as: 'operator', body })).status).toBe(403);
+  });
+});
+
+describe('restore of a foreign file with its disks', () => {
+  const url = '/api/domains/automated-restore/?async=1';
+  const put = (ending: string) =>
+    agent.setFile({
+      ...{ poolId: pool.id, filename: `${newId()}.${ending}`, states: [], domainName: 'shop' },
+      type: ending === 'vma' ? 'vma' : ending.toUpperCase(),
+    }).id;
+
+  test('what was chosen goes to the node, and each VM is named', async () => {
+    const file = put('ova');
+    await scan();
+    const choice = { configuration: 'small', virtio: true, networks: { LAN: 'default' }, keep_macs: true };
+    const body = { file, node: agent.id, datapool: pool.id, start_on: true, all: true, ...choice };
+    const answer = await rest.call('POST', url, { body });
+    expect(answer.status).toBe(202);
+    const { id: operationId, entities } = await agent.started('appliance_restore');
+    const { request } = agent.calls.find(call => call.request.operationId === operationId)!;
+    expect(request).toMatchObject({
+      ...{ fileId: file, poolId: pool.id, name: '', configuration: 'small', startOn: true, all: true },
+      ...{ virtio: true, keepMacs: true, networks: { LAN: 'default' } },
+    });
+    expect(entities[0]).toMatchObject({ id: request.domainId });
+  });
+
+  test('only for those who may, and only with what means something', async () => {
+    const [file, vma] = [put('ovf'), put('vma')];
+    await scan();
+    const body = { file, node: agent.id };
+    expect((await rest.call('POST', url, { as: 'operator', body })).status).toBe(403);
+    const wrong: object[] = [
+      { state: '1' },
+      { keep_identity: true },
+      { flatten: true },
+      { instant: true },
+      { luns: ['sdb'] },
+      { all: true, system: 'vm1' },
+      { all: true, verbose_name: 'x' },
+    ];
+    for (const one of wrong)
+      expect(await keyOf('POST', url, { ...body, file: vma, ...one })).toBe('conflicting_fields');
+    const archive = await backedUp();
+    for (const one of [{ system: 'vm1' }, { all: true }, { virtio: true }, { networks: { a: 'b' } }])
+      expect(await keyOf('POST', url, { ...body, file: archive, ...one })).toBe('conflicting_fields');
   });
 });
 

@@ -501,6 +501,7 @@ export class FakeAgent {
         if (!this.show) throw new VirtkeepError('archive_damaged', { path: 'x', reason: 'no configuration' });
         return this.show;
       },
+      refresh: async request => this.#start('refresh_backup', request, file(request.fileId)),
       verify: async request => this.#start('verify', request, file(request.fileId)),
       delete: async request => this.#start('delete_backup', request, file(request.fileId)),
       recompress: async request => this.#start('recompress', request, file(request.fileId)),
@@ -549,6 +550,11 @@ export class FakeAgent {
         ]),
       startConfig: async request =>
         this.#start('config_restore', request, [
+          { id: request.domainId, entityClass: EntityClass.DOMAIN },
+          { id: request.fileId, entityClass: EntityClass.FILE },
+        ]),
+      startAppliance: async request =>
+        this.#start('appliance_restore', request, [
           { id: request.domainId, entityClass: EntityClass.DOMAIN },
           { id: request.fileId, entityClass: EntityClass.FILE },
         ]),

@@ -179,7 +179,7 @@ describe('backup files', () => {
     await waitFor('the files', async () => (await get(uuid)).fileCount === 3, 180_000, 20);
     const { files } = (await lab.pools.listFiles({ poolId: uuid }, CALL)) as { files: BackupFile[] };
     expect(files.map(file => [file.filename, file.type, file.domainName, file.damage !== ''])).toEqual([
-      ['a.ova', 'OVA', '', false],
+      ['a.ova', 'OVA', '', true],
       ['broken.tar', 'tar', '', true],
       ['vm.xml', 'xml', 'kept', false],
     ]);

@@ -1,12 +1,13 @@
 // A VM without disks out of a domain XML, an OVF descriptor and an archive of Proxmox VE in a pool's backups, by an agent that is killed and cancelled at each step.
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { zstdCompressSync } from 'node:zlib';
+import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import { resultOf } from '@virtkeep/shared/operation-result';
+import { tar, tarMember } from '../../../agent/src/appliance/test-kit.ts';
 import { someContent, vma } from '../../../agent/src/appliance/vma/test-kit.ts';
 import { DESCRIPTORS, descriptor, EFI, system } from '../../../agent/src/ovf/test-kit.ts';
 import { CONFIG_RESTORE_STEPS } from '../../../agent/src/workflows/config-restore/config-restore.ts';
@@ -40,6 +41,10 @@ beforeAll(async () => {
   writeFileSync(join(backups, 'appliance', 'web.ovf'), DESCRIPTORS['vmware-bios-lsilogic']!);
   writeFileSync(join(backups, 'two.ovf'), DESCRIPTORS['cluster-of-two']!);
   writeFileSync(join(backups, 'broken.ovf'), '<Envelope/>');
+  const image = tarMember('web-disk1.vmdk', Buffer.alloc(4096));
+  const ova = tar(tarMember('web.ovf', Buffer.from(DESCRIPTORS['vmware-bios-lsilogic']!)), image);
+  writeFileSync(join(backups, 'web.ova'), ova);
+  writeFileSync(join(backups, 'packed.ova'), gzipSync(ova));
   const disk = { 'drive-scsi0': someContent(1_048_576) };
   const archive = vma({ configs: { 'qemu-server.conf': PROXMOX }, devices: disk });
   writeFileSync(join(backups, 'mail.vma.zst'), zstdCompressSync(archive));
@@ -64,10 +69,10 @@ async function restored(filename: string, request: object = {}) {
   return { operation, name, xml: await new Guest(alone.world.node, name).xml(true) };
 }
 
-async function listed(): Promise<BackupFile[]> {
+async function listed(thorough = false): Promise<BackupFile[]> {
   const operationId = newId();
   const poolId = alone.world.node.pool(1).uuid;
-  await alone.pools.scan({ operationId, poolId });
+  await alone.pools.scan({ operationId, poolId, thorough });
   await alone.heard(operationId);
   return (await alone.pools.listFiles({ poolId })).files;
 }
@@ -100,8 +105,49 @@ test('a scan lists what lies there with the name of its VM, and what cannot be r
       damage: expect.stringContaining('its header ends at byte 5000'),
     },
     { ...listedAs('mail.vma.zst', 'vma', 'mail'), compressed: true, states: [] },
+    // it is not unpacked for that
+    listedAs('packed.ova', 'OVA', ''),
     listedAs('two.ovf', 'OVF', ''),
+    listedAs('web.ova', 'OVA', 'web'),
     { ...listedAs('web.xml', 'xml', 'web'), domainId: await guest.uuid() },
+  ]);
+  const thorough = (await listed(true)).find(({ filename }) => filename === 'packed.ova');
+  expect(thorough).toMatchObject({ domainName: 'web', damage: '' });
+});
+
+test.each(['web.ova', 'packed.ova'])(
+  'the VM of %s is shown with its disks and what it would be',
+  async name => {
+    const shown = await alone.backups.show({ file: fileOf(name), target: { virtio: true, networks: {} } });
+    expect(shown).toMatchObject({
+      file: { filename: name, domainName: 'web', type: 'OVA' },
+      configuration: {
+        name: 'web',
+        disks: [
+          { targetDev: 'vda', targetBus: 'virtio', path: 'web-disk1.vmdk', size: 4096n, excluded: false },
+        ],
+      },
+      systems: [{ id: 'vm1', name: 'web', cpuCount: 4, diskCount: 1 }],
+      networks: ['LAN'],
+    });
+    expect(shown.configuration!.disks[0]!.virtualSize).toBe(8n * 2n ** 30n);
+    expect(shown.xml).toContain("<target dev='vda' bus='virtio'/>".replaceAll("'", '"'));
+  },
+);
+
+test('disks whose files are not there are named, and shown as left out', async () => {
+  const shown = await alone.backups.show({ file: fileOf('appliance/web.ovf') });
+  expect(shown.configuration!.disks).toMatchObject([{ path: 'web-disk1.vmdk', excluded: true, size: 0n }]);
+  expect(shown.warnings).toContainEqual({
+    key: 'missing',
+    text: 'File "f1": "web-disk1.vmdk" is not there: what it holds does not come along until it is.',
+  });
+  const image = join(backups, 'appliance', 'web-disk1.vmdk');
+  writeFileSync(image, Buffer.alloc(4096));
+  const again = await alone.backups.show({ file: fileOf('appliance/web.ovf') });
+  rmSync(image);
+  expect(again.configuration!.disks).toMatchObject([
+    { path: 'web-disk1.vmdk', excluded: false, size: 4096n },
   ]);
 });
 
@@ -144,18 +190,23 @@ describe('what is restored', () => {
     for (const name of ['first', 'second']) await undefine(name);
   });
 
-  test('of an OVF descriptor: as show tells', async () => {
-    const shown = await alone.backups.show({ file: fileOf('appliance/web.ovf') });
-    expect(shown).toMatchObject({
-      configuration: { name: 'web', cpuCount: 4, memoryCount: 4096n, disks: [{ excluded: true }] },
-      signature: { trust: 'foreign' },
-    });
-    const { name, xml, operation } = await restored('appliance/web.ovf');
-    expect(name).toBe('web_restored');
-    expect(xml).not.toContain("device='disk'");
-    expect(operation.warnings).toEqual(shown.warnings.map(({ text }) => text));
-    await undefine(name);
-  });
+  test.each(['appliance/web.ovf', 'web.ova', 'packed.ova'])(
+    'of %s: as show tells, but for disks',
+    async file => {
+      const shown = await alone.backups.show({ file: fileOf(file) });
+      expect(shown).toMatchObject({
+        configuration: { name: 'web', cpuCount: 4, memoryCount: 4096n },
+        signature: { trust: 'foreign' },
+      });
+      const { name, xml, operation } = await restored(file);
+      expect(name).toBe('web_restored');
+      expect(xml).not.toContain("device='disk'");
+      const told = shown.warnings.filter(({ key }) => key !== 'missing').map(({ text }) => text);
+      expect(operation.warnings).toEqual(expect.arrayContaining(told));
+      expect(operation.warnings).toContain('Disk "d1": The disk is not attached.');
+      await undefine(name);
+    },
+  );
 
   test('of an archive of Proxmox VE: as show tells', async () => {
     const shown = await alone.backups.show({ file: fileOf('mail.vma.zst') });
@@ -165,7 +216,7 @@ describe('what is restored', () => {
         cpuCount: 2,
         memoryCount: 512n,
         macs: ['bc:24:11:22:33:44'],
-        disks: [{ id: 'drive-scsi0', targetBus: 'scsi', virtualSize: 1_048_576n, excluded: true }],
+        disks: [{ id: 'drive-scsi0', targetBus: 'scsi', virtualSize: 1_048_576n, excluded: false }],
       },
       signature: { trust: 'foreign' },
     });
@@ -173,7 +224,7 @@ describe('what is restored', () => {
     expect(name).toBe('mail');
     expect(xml).not.toContain("device='disk'");
     expect(xml).toContain('bc:24:11:22:33:44');
-    expect(operation.warnings).toEqual(shown.warnings.map(({ text }) => text));
+    expect(operation.warnings).toEqual(expect.arrayContaining(shown.warnings.map(({ text }) => text)));
     await undefine(name);
   });
 
@@ -235,7 +286,17 @@ describe('what is restored', () => {
   });
 
   test('one VM of several, when it is named', async () => {
-    await expect(alone.backups.show({ file: fileOf('two.ovf') })).rejects.toThrow(/describes several VMs/);
+    const shown = await alone.backups.show({ file: fileOf('two.ovf') });
+    expect(shown).toMatchObject({
+      configuration: undefined,
+      xml: '',
+      warnings: [{ key: 'several_systems' }],
+    });
+    expect(shown.systems).toHaveLength(2);
+    const { id: system } = shown.systems[0]!;
+    expect(await alone.backups.show({ file: fileOf('two.ovf'), system })).toMatchObject({
+      configuration: { disks: expect.anything() },
+    });
     const operation = await alone.ended(await start('two.ovf'));
     expect(operation.error?.msgKey).toBe('ovf_system_ambiguous');
   });
@@ -246,7 +307,7 @@ test('what cannot be read is refused', async () => {
   await expect(alone.backups.show({ file: fileOf('broken.ovf') })).rejects.toThrow(/another version/);
 });
 
-describe.each(['web.xml', 'appliance/web.ovf', 'mail.vma.zst'])('%s', filename => {
+describe.each(['web.xml', 'appliance/web.ovf', 'web.ova', 'mail.vma.zst'])('%s', filename => {
   test.each(momentsOf(CONFIG_RESTORE_STEPS))('kill -9 of the agent at %s', async moment => {
     const operation = await alone.killedAt(`config_restore.${moment}`, () => start(filename));
     expect(operation).toMatchObject(INTERRUPTED);

@@ -4,6 +4,7 @@
  */
 import type { Effect } from '../../../agent/src/workflows/effect.ts';
 import type { BuildStory } from '../undo-model.ts';
+import { applianceRestore, convertAll } from './appliance-restore.ts';
 import { extendOtherwise, fullBackup, increment } from './backup.ts';
 import { configRestore } from './config-restore.ts';
 import { convertForeign } from './convert.ts';
@@ -21,7 +22,7 @@ import { zfsInstant } from './zfs.ts';
 
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
-  ...{ extendOtherwise, trim, configRestore, convertForeign },
+  ...{ extendOtherwise, trim, configRestore, convertForeign, applianceRestore, convertAll },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
   ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
@@ -45,6 +46,8 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   instantRestoreWorkflow: ['instantRestore'],
   configRestoreWorkflow: ['configRestore'],
   convertBackupWorkflow: ['convertForeign'],
+  convertAllWorkflow: ['convertAll'],
+  applianceRestoreWorkflow: ['applianceRestore'],
   cloneWorkflow: ['clone'],
   changeTemplateWorkflow: ['changeTemplate'],
   removeDomain: ['removal'],
@@ -60,7 +63,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
 /** Workflows that declare nothing, since nothing of them can be undone or is to be. */
 export const WITHOUT_EFFECTS: readonly string[] = [
   // they read
-  ...['verifyWorkflow', 'scanPool'],
+  ...['verifyWorkflow', 'scanPool', 'refreshBackupWorkflow'],
   // one call that happens or does not
   ...['setPower', 'attachTools', 'detachTools', 'deleteBackupWorkflow'],
   // inside of a guest that runs
@@ -93,8 +96,8 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   revert: ['revert'],
   unused_layers: ['revert'],
   appended_archive: ['increment', 'extendOtherwise'],
-  archive: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign'],
-  reserved_name: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign'],
+  archive: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign', 'convertAll'],
+  reserved_name: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign', 'convertAll'],
   replaced_archive: ['recompress', 'extendOtherwise'],
   trimmed_archive: ['trim'],
   file: [
@@ -109,9 +112,11 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'trim',
     'newIso',
     'convertForeign',
+    'applianceRestore',
+    'convertAll',
   ],
   directory: ['offline'],
-  domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'configRestore'],
+  domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'configRestore', 'applianceRestore'],
   instant_pull: ['instantRestore'],
   archive_access: ['instantRestore'],
   changed_disks: ['offlineOfBefore'],

@@ -20,11 +20,11 @@ const UNTRUSTED = ['prlimit', `--as=${2 * GiB}`, '--core=0'];
 
 /**
  * Converts that into an existing empty qcow2 that starts at `offset` of the file `path`;
- * the file grows as needed; at most so many bytes per second, 0 for any. Measured: the bytes from `offset` on are a qcow2 that checks and compares clean.
+ * the file grows as needed; at most so many bytes per second, 0 for any. Zeros are not written into one that `isNew`. Measured: the bytes from `offset` on are a qcow2 that checks and compares clean.
  */
 export async function convertInto(
   source: RawContent,
-  target: { path: string; offset: number; bytesPerSecond: number },
+  target: { path: string; offset: number; bytesPerSecond: number; isNew?: boolean },
   signal: AbortSignal,
   onProgress: (fraction: number) => void,
 ): Promise<void> {
@@ -36,6 +36,7 @@ export async function convertInto(
     'convert',
     '-p',
     '-n',
+    ...(target.isNew ? ['--target-is-zero'] : []),
     '-W',
     '-m',
     '8',
@@ -58,7 +59,7 @@ export async function convertToQcow2(
   onProgress: (fraction: number) => void,
 ): Promise<void> {
   await createQcow2(path, virtualSizeBytes, signal);
-  await convertInto(content, { path, offset: 0, bytesPerSecond: 0 }, signal, onProgress);
+  await convertInto(content, { path, offset: 0, bytesPerSecond: 0, isNew: true }, signal, onProgress);
 }
 
 /**

@@ -1,6 +1,7 @@
 /** What the inventory tells of an archive. */
 import { lstat } from 'node:fs/promises';
 import { basename } from 'node:path';
+import { isPackedAppliance } from '../../appliance/index.ts';
 import { type Archive, openArchive } from '../../archive/index.ts';
 import { systemsOf } from '../../ovf/index.ts';
 import type { ArchiveSummary, ReadArchive } from '../../pools/index.ts';
@@ -9,12 +10,13 @@ import { describeForeign } from '../foreign-archive/describe.ts';
 import { foreignSummaryOf, summaryOf } from './backup-file.ts';
 
 /**
- * By its manifest, or by what stands in the place of one. Of one stream of zstd nothing is known before it is asked for: a small one may
+ * By its manifest, or by what stands in the place of one. Of one stream of zstd, and of an OVA that is packed as a whole, nothing is known before it is asked for: a small one may
  * hold terabytes.
  */
 export const readArchive: ReadArchive = async (path, signal, isThorough) => {
   const type = definitionTypeOf(path);
-  if (type === 'OVF' || type === 'vma') return await readDescriptor(path, type, signal);
+  if (type === 'OVA' && !isThorough && (await isPackedAppliance(path))) return null;
+  if (type !== undefined && type !== 'xml') return await readDescriptor(path, type, signal);
   // Older states of a damaged one can still be restored: it is shown with them and with its damage.
   const glance = await openArchive(path, signal, { salvage: true, holding: 'none' });
   try {
@@ -35,10 +37,10 @@ export const readArchive: ReadArchive = async (path, signal, isThorough) => {
 /** Of several VMs none is the one that the file is of. */
 async function readDescriptor(
   path: string,
-  type: 'OVF' | 'vma',
+  type: 'OVF' | 'OVA' | 'vma',
   signal: AbortSignal,
 ): Promise<Partial<ArchiveSummary>> {
-  const file = await readDefinitionFile({ path, filename: basename(path) }, type, signal);
+  const file = await readDefinitionFile({ path, filename: basename(path) }, type, { signal });
   if (file.type === 'xml') return {};
   if (file.type === 'vma') return { domainName: file.appliance.name };
   const systems = systemsOf(file.envelope);

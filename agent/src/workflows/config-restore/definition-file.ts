@@ -1,42 +1,78 @@
-/** A file that describes a VM without its disks: a domain XML, an OVF descriptor, an archive of Proxmox VE. Nobody vouches for any. */
+/** A file that describes a VM: a domain XML, an OVF descriptor, an OVA, an archive of Proxmox VE. Nobody vouches for any. */
 import { fromIoError } from '@virtkeep/shared/errors';
 import { readForeign } from '@virtkeep/shared/foreign-file';
 import { MiB } from '@virtkeep/shared/units';
-import { openVma } from '../../appliance/index.ts';
+import { type AppliancePackage, openAppliance, openVma } from '../../appliance/index.ts';
 import { type Appliance, type Envelope, readOvf } from '../../ovf/index.ts';
 import { backupTypeOf } from '../../pools/index.ts';
 import { proxmoxVmOf } from '../../proxmox/index.ts';
+import { filesThere, type PackageFiles } from './package-files.ts';
 
-export type DefinitionType = 'xml' | 'OVF' | 'vma';
+export type DefinitionType = 'xml' | 'OVF' | 'OVA' | 'vma';
 export type DefinitionFile =
   | { type: 'xml'; xml: string }
-  | { type: 'OVF'; envelope: Envelope }
+  | {
+      type: 'OVF' | 'OVA';
+      envelope: Envelope;
+      /** null: they were not looked for. */
+      files: PackageFiles | null;
+    }
   | { type: 'vma'; appliance: Appliance };
 
 /** libvirt takes no larger definition; descriptors hold the texts of licences, too. */
 const MAX_BYTES = { xml: 4 * MiB, OVF: 8 * MiB };
 
+export interface ReadOptions {
+  signal: AbortSignal;
+  /** Which of the files that a descriptor names are there is looked for, too. */
+  looksForFiles?: boolean;
+  /** Told how many bytes of an OVA that is packed were unpacked. */
+  onBytes?: (doneBytes: number) => void;
+}
+
 /** By its name alone; undefined: it is another file. */
 export function definitionTypeOf(filename: string): DefinitionType | undefined {
   const type = backupTypeOf(filename);
-  return type === 'xml' || type === 'OVF' || type === 'vma' ? type : undefined;
+  return type === 'tar' ? undefined : type;
 }
 
 /**
+ * Of an OVA that is packed this unpacks everything once, to nowhere.
  * @param filename names it in errors
- * @throws VirtkeepError not_a_file, file_too_large, io_failed, ovf_invalid, ovf_version_unsupported, appliance_invalid, canceled
+ * @throws VirtkeepError not_a_file, file_too_large, io_failed, ovf_invalid, ovf_version_unsupported, appliance_invalid, path_outside_pool,
+ * canceled
  */
 export async function readDefinitionFile(
   { path, filename }: { path: string; filename: string },
   type: DefinitionType,
-  signal: AbortSignal,
+  { signal, looksForFiles = false, onBytes }: ReadOptions,
 ): Promise<DefinitionFile> {
   if (type === 'vma') return { type, appliance: await readVma(path, filename, signal) };
+  if (type === 'OVA')
+    return usedOnce(await openAppliance(path, signal, onBytes), async opened => {
+      const envelope = readOvf(opened.descriptor.bytes, filename);
+      return { type, envelope, files: looksForFiles ? await filesThere(opened, envelope) : null };
+    });
   const bytes = await readForeign(path, MAX_BYTES[type]).catch((error: unknown) => {
     throw fromIoError(error, 'reading', path);
   });
   if (type === 'xml') return { type, xml: bytes.toString('utf8') };
-  return { type, envelope: readOvf(bytes, filename) };
+  const envelope = readOvf(bytes, filename);
+  const files = looksForFiles
+    ? await usedOnce(await openAppliance(path, signal), opened => filesThere(opened, envelope))
+    : null;
+  return { type, envelope, files };
+}
+
+async function usedOnce<T>(
+  opened: AppliancePackage,
+  use: (opened: AppliancePackage) => Promise<T>,
+): Promise<T> {
+  try {
+    return await use(opened);
+  } finally {
+    await opened.close();
+  }
 }
 
 /** Its data are not read, only the header before them. */

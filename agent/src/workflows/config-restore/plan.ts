@@ -1,6 +1,7 @@
 /**
- * The VM that a file without disks gives (specification 2.3, rule 4): pure. Whatever the file, libvirt gets its definition through the gate
- * of a restore, as one that nobody vouches for; no file, no block device and no device of the node is let through.
+ * The VM that a foreign file gives, without its disks (specification 2.3, rule 4) or with those that whoever restores it has made: pure.
+ * Whatever the file, libvirt gets its definition through the gate of a restore, as one that nobody vouches for; no other file, no block device
+ * and no device of the node is let through.
  */
 import type { BackupDisk, BackupImage, BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { withoutHidden } from '@virtkeep/shared/hidden-characters';
@@ -20,7 +21,9 @@ import {
 } from '../../domain-xml/index.ts';
 import {
   type Appliance,
+  type ApplianceDisk,
   applianceOf,
+  type DomainDisk,
   domainXmlOf,
   type NetworkTarget,
   type Warning,
@@ -28,6 +31,7 @@ import {
 import type { DefinitionFile } from './definition-file.ts';
 import { applyNetworks, networksOf, targetHere } from './networks.ts';
 import type { NodeFacts } from './node-facts.ts';
+import { withoutMissing } from './package-files.ts';
 
 export interface PlanChoice {
   /** Of an OVF; empty: the only one, the default one. */
@@ -38,20 +42,38 @@ export interface PlanChoice {
   virtio: boolean;
 }
 
+/** Where the disks of a VM come to lie; absent: it comes without. */
+export interface BroughtDisks {
+  /** Of the qcow2 of that disk, the index-th of the appliance. */
+  pathOf(index: number, disk: ApplianceDisk): string;
+  /** Of the image of `appliance.drives[index]`; undefined: the drive is empty. */
+  drivePathOf?(index: number): string | undefined;
+}
+
 export interface PlannedVm {
   /** The definition, without an identity of its own. */
   root: Element;
   config: DomainConfig;
   /** Names of what its adapters were connected to, each once: those that can be chosen for. */
   networks: string[];
-  /** What does not come along. */
+  /** Those that do not come along are `excluded`, and not `included`. */
   disks: BackupDisk[];
   images: BackupImage[];
+  /** Those that were brought, where they hang. */
+  brought: DomainDisk[];
   warnings: BackupWarning[];
 }
 
-/** Whatever a definition may not name: everything. */
-const NOTHING: XmlGate = { strict: true, fileAt: () => undefined, devices: new Map() };
+/** What of the node a definition may name: those files alone. */
+function gateOf(disks: ReadonlySet<string>, drives: ReadonlySet<string>): XmlGate {
+  const fileAt: XmlGate['fileAt'] = (path, use) => {
+    if (use === 'disk' && disks.has(path)) return { format: 'qcow2' };
+    return use === 'drive' && drives.has(path) ? { format: 'raw' } : undefined;
+  };
+  return { strict: true, fileAt, devices: new Map() };
+}
+
+const NOTHING = gateOf(new Set(), new Set());
 /** Told of each one by name. */
 const TOLD = ['devices/disk', 'devices/disk/source', 'devices/hostdev'];
 const MAX_WARNINGS = 500;
@@ -59,12 +81,39 @@ const MAX_WARNINGS = 500;
 const MAX_TEXT = 1000;
 const SUBJECT = 'the file';
 
-/** @throws VirtkeepError xml_invalid, ovf_system_ambiguous, ovf_system_unknown, ovf_configuration_unknown */
-export function planVm(file: DefinitionFile, choice: PlanChoice, facts: NodeFacts): PlannedVm {
-  const vm =
-    file.type === 'xml'
-      ? fromXml(file.xml, choice, facts)
-      : fromAppliance(chosenAppliance(file, choice), choice, facts);
+/**
+ * @param brought the disks that come along; of a domain XML there are none
+ * @throws VirtkeepError xml_invalid, ovf_system_ambiguous, ovf_system_unknown, ovf_configuration_unknown
+ */
+export function planVm(
+  file: DefinitionFile,
+  choice: PlanChoice,
+  facts: NodeFacts,
+  brought?: BroughtDisks,
+): PlannedVm {
+  if (file.type === 'xml') return finished(fromXml(file.xml, choice, facts), facts);
+  const appliance = chosenAppliance(file, choice);
+  const files = file.type === 'vma' ? null : file.files;
+  if (files === null) return planAppliance(appliance, choice, facts, brought);
+  const { appliance: there, warnings } = withoutMissing(appliance, files);
+  const told = { ...there, warnings: [...warnings, ...there.warnings] };
+  const vm = planAppliance(told, choice, facts, brought);
+  const disks = vm.disks.map((disk, index) => {
+    const { file: own } = appliance.disks[index]!;
+    return { ...disk, path: own?.href ?? '', size: BigInt(files.get(own?.id ?? '') ?? 0) };
+  });
+  return { ...vm, disks };
+}
+
+/** The same of a VM that was chosen already. @throws VirtkeepError xml_invalid */
+export const planAppliance = (
+  appliance: Appliance,
+  choice: Pick<PlanChoice, 'networks' | 'virtio'>,
+  facts: NodeFacts,
+  brought?: BroughtDisks,
+): PlannedVm => finished(fromAppliance(appliance, choice, facts, brought), facts);
+
+function finished(vm: PlannedVm, facts: NodeFacts): PlannedVm {
   const { root } = vm;
   const { template, templateVersion } = vm.config.metadata;
   // what it was cloned from, lent and borrowed belongs to the disks
@@ -76,8 +125,8 @@ export function planVm(file: DefinitionFile, choice: PlanChoice, facts: NodeFact
 }
 
 /** What libvirt gets of a definition, and a warning of each thing that it does not. */
-function gated(xml: string): { root: Element; leftOut: BackupWarning[] } {
-  const { root, leftOut } = sanitizeTree(parseXml(xml, 'domain', SUBJECT).root, NOTHING);
+function gated(xml: string, gate = NOTHING): { root: Element; leftOut: BackupWarning[] } {
+  const { root, leftOut } = sanitizeTree(parseXml(xml, 'domain', SUBJECT).root, gate);
   return { root, leftOut: leftOut.filter(place => !TOLD.includes(place)).map(leftOutWarning) };
 }
 
@@ -106,6 +155,7 @@ function fromXml(xml: string, { networks }: PlanChoice, facts: NodeFacts): Plann
     networks: connected.names,
     disks: disks.map(disk => leftDisk({ ...disk, targetBus: disk.bus, path: disk.source })),
     images: drives.map(({ targetDev, source }) => leftImage(targetDev, source)),
+    brought: [],
     warnings,
   };
 }
@@ -122,25 +172,43 @@ function chosenAppliance(
   });
 }
 
-function fromAppliance(appliance: Appliance, choice: PlanChoice, facts: NodeFacts): PlannedVm {
+function fromAppliance(
+  appliance: Appliance,
+  choice: Pick<PlanChoice, 'networks' | 'virtio'>,
+  facts: NodeFacts,
+  comes?: BroughtDisks,
+): PlannedVm {
   const names = networksOf(appliance);
   const here = targetHere(names, facts);
-  const { xml, warnings } = domainXmlOf(appliance, {
+  const drivePaths = appliance.drives.map((_, index) => comes?.drivePathOf?.(index));
+  const { xml, disks, warnings } = domainXmlOf(appliance, {
     ...here,
     networks: { ...here.networks, ...choice.networks },
     virtio: choice.virtio,
-    withDisks: false,
-    diskPathOf: () => '',
+    withDisks: comes !== undefined,
+    diskPathOf: index => comes?.pathOf(index, appliance.disks[index]!) ?? '',
+    drivePathOf: index => drivePaths[index],
   });
-  const { root, leftOut } = gated(xml);
+  const gate = gateOf(
+    new Set(disks.map(({ path }) => path)),
+    new Set(drivePaths.filter(path => path !== undefined)),
+  );
+  const { root, leftOut } = gated(xml, gate);
+  const placed = new Map(disks.map(disk => [disk.index, disk]));
   return {
     root,
     config: parseDomain(xml, SUBJECT),
     networks: names,
-    disks: appliance.disks.map(({ diskId, bus, file, capacityBytes }) =>
-      leftDisk({ id: diskId, targetBus: bus, path: file?.href ?? '', virtualBytes: capacityBytes ?? 0 }),
+    disks: appliance.disks.map(({ diskId, bus, file, capacityBytes }, index) => {
+      const { bus: targetBus = bus, targetDev = '' } = placed.get(index) ?? {};
+      const virtualBytes = capacityBytes ?? 0;
+      const disk = leftDisk({ id: diskId, targetBus, targetDev, path: file?.href ?? '', virtualBytes });
+      return { ...disk, excluded: !placed.has(index) };
+    }),
+    images: appliance.drives.flatMap(({ device, file }, index) =>
+      file ? [{ ...leftImage(device, file.href), included: drivePaths[index] !== undefined }] : [],
     ),
-    images: appliance.drives.flatMap(({ device, file }) => (file ? [leftImage(device, file.href)] : [])),
+    brought: disks,
     warnings: [...warnings.map(({ key, element, text }: Warning) => warning(key, element, text)), ...leftOut],
   };
 }

@@ -8,11 +8,10 @@
  */
 import { join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { readForeign } from '@virtkeep/shared/foreign-file';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ConvertBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { ConvertResult } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation_result';
 import { newId } from '@virtkeep/shared/ids';
-import { MiB } from '@virtkeep/shared/units';
 import { ArchiveWriter, DEFAULT_LEVEL, type FinishedArchive } from '../../archive/index.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
 import type { NetworkTarget } from '../../ovf/index.ts';
@@ -41,8 +40,7 @@ import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { copyMembers } from './copy.ts';
 import type { ForeignFile } from './foreign.ts';
-import { type OvfChoice, openForeignOvf } from './foreign-ovf.ts';
-import { openForeignVma } from './foreign-vma.ts';
+import { authoritiesOf, openForeign } from './open-foreign.ts';
 import { planImport } from './plan.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
@@ -61,7 +59,7 @@ export interface ConvertPlan {
  * @throws VirtkeepError file_not_convertible, pool_not_found, and the refusals of pools
  */
 export function planConvert(
-  request: ConvertBackupRequest,
+  request: Pick<ConvertBackupRequest, 'poolId'>,
   source: FoundFile,
   pools: PoolRecord[],
   nodeName: string,
@@ -85,12 +83,10 @@ export function convertBackupWorkflow(
   return async context => {
     const held: Held = {};
     try {
-      await convert(dependencies, request, { ...plan, held }, context);
+      const value = await convert(dependencies, request, { ...plan, held }, context);
+      context.commit({ $case: 'convertBackup', value });
     } finally {
-      // what cannot be closed keeps nothing else open
-      await Promise.resolve(held.archive?.abort())
-        .finally(() => held.name?.close())
-        .finally(() => held.foreign?.close());
+      await closeHeld(held);
     }
     await held.name!.free();
     dependencies.filesChanged(plan.target.id);
@@ -98,18 +94,26 @@ export function convertBackupWorkflow(
 }
 
 /** What is to be closed whatever happens. */
-interface Held {
+export interface Held {
   foreign?: ForeignFile;
   name?: ReservedName;
   archive?: ArchiveWriter;
 }
 
-async function convert(
+/** What cannot be closed keeps nothing else open. */
+export async function closeHeld({ archive, name, foreign }: Held): Promise<void> {
+  await Promise.resolve(archive?.abort())
+    .finally(() => name?.close())
+    .finally(() => foreign?.close());
+}
+
+/** One archive, which goes unless the operation is committed. @returns its record */
+export async function convert(
   dependencies: WorkflowDependencies,
   request: ConvertBackupRequest,
   plan: ConvertPlan & { held: Held },
   context: OperationContext,
-): Promise<void> {
+): Promise<ConvertResult> {
   const { target, held } = plan;
   const { facts, networks } = await context.step('check', () => check(dependencies, request, plan, context));
   const foreign = held.foreign!;
@@ -167,10 +171,7 @@ async function convert(
       manifest: members => manifestOf(planned.archive.manifest, members, record, null),
     }),
   );
-  context.commit({
-    $case: 'convertBackup',
-    value: { file: finishedFileOf(finished, target), signedBy: foreign.signedBy ?? undefined },
-  });
+  return { file: finishedFileOf(finished, target), signedBy: foreign.signedBy ?? undefined };
 }
 
 async function check(
@@ -195,25 +196,4 @@ async function check(
   const directory = join(target.path!, BACKUPS_DIR);
   held.name = await reserveArchiveName(context, directory, stem, endingOf(request.compress));
   return { facts, networks };
-}
-
-const openForeign = (
-  source: FoundFile,
-  choice: OvfChoice,
-  context: OperationContext,
-): Promise<ForeignFile> =>
-  backupTypeOf(source.filename) === 'vma'
-    ? openForeignVma(source, context)
-    : openForeignOvf(source, choice, context);
-
-const MAX_AUTHORITIES_BYTES = 4 * MiB;
-
-/** Read each time: an administrator may have changed it. @throws VirtkeepError io_failed, file_too_large, not_a_file */
-async function authoritiesOf({ trustedCaFile }: WorkflowDependencies): Promise<string | undefined> {
-  if (trustedCaFile === undefined) return undefined;
-  try {
-    return (await readForeign(trustedCaFile, MAX_AUTHORITIES_BYTES)).toString('latin1');
-  } catch (error) {
-    throw fromIoError(error, 'reading', trustedCaFile);
-  }
 }

@@ -4,6 +4,7 @@
  */
 import { stat } from 'node:fs/promises';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { exists } from '@virtkeep/shared/files';
 import {
   type AppliancePackage,
   checkCertificate,
@@ -241,10 +242,14 @@ class ForeignOvf implements ForeignFile {
   }
 
   async #spare(context: OperationContext, directory: string): Promise<string> {
-    const path = sparePath(context, directory, this.#spares);
-    this.#spares += 1;
-    await makeNewFile(context, path, false);
-    return path;
+    for (;;) {
+      const path = sparePath(context, directory, this.#spares);
+      this.#spares += 1;
+      // another VM of the file has its own of the same operation
+      if (await exists(path)) continue;
+      await makeNewFile(context, path, false);
+      return path;
+    }
   }
 }
 

@@ -99,6 +99,7 @@ function addConversions(backups: Command): void {
         ...(options.virtio ? { virtio: true } : {}),
         ...(options.iso === false ? { exclude_iso: true } : {}),
         ...(options.system ? { system: options.system } : {}),
+        ...(options.all ? { all: true } : {}),
         ...(options.configuration ? { configuration: options.configuration } : {}),
         ...(Object.keys(options.network ?? {}).length > 0 ? { networks: options.network } : {}),
       };
@@ -135,6 +136,7 @@ function addConversions(backups: Command): void {
     .option('--virtio', 'disks and network adapters become virtio, for which the guest must have drivers')
     .option('--no-iso', 'leave out the images in drives')
     .option('--system <system>', 'which VM of an OVF descriptor')
+    .option('--all', 'every VM of an OVF descriptor: a backup of each, all of them or none')
     .option('--configuration <id>', 'which configuration of it')
     .option(
       '--network <name=network>',

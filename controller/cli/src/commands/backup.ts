@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { createdId, follow, type Started } from '../follow.ts';
-import { bandwidth, type LayerOptions, layerFields, withLayerOptions } from '../options.ts';
+import { bandwidth, type LayerOptions, layerFields, network, withLayerOptions } from '../options.ts';
 import { bytes, clean, note, print, printFields, printJson, printTable } from '../output.ts';
 import { type Named, resolve, resolveFile } from '../resolve.ts';
 import { addFileActions } from './backup-files.ts';
@@ -137,6 +137,8 @@ export function addBackups(program: Command): void {
     .option('--state <state>', 'number or name of the state (default: the newest)')
     .option('--system <vm>', 'which VM of an OVF descriptor (default: the only one)')
     .option('--configuration <id>', 'which configuration of it (default: its default one)')
+    .option('--virtio', 'a VM of a foreign file as it would be restored with --virtio')
+    .option('--network <name=network>', 'the same with a network of the file mapped', network, {})
     .option('--members', 'list the members of the file, by the names that download takes')
     .action(async (nameOrId: string, options: ShowOptions, command: Command) => {
       const shown = await withClient(async client =>
@@ -145,6 +147,8 @@ export function addBackups(program: Command): void {
           ...(options.state ? { state: options.state } : {}),
           ...(options.system ? { system: options.system } : {}),
           ...(options.configuration ? { configuration: options.configuration } : {}),
+          ...(options.virtio ? { virtio: true } : {}),
+          ...(Object.keys(options.network ?? {}).length > 0 ? { networks: options.network! } : {}),
         }),
       );
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(shown);
@@ -158,6 +162,8 @@ interface ShowOptions {
   state?: string;
   system?: string;
   configuration?: string;
+  virtio?: boolean;
+  network?: Record<string, string>;
   members?: boolean;
 }
 
@@ -179,6 +185,14 @@ function without({ excluded_disks: disks }: Json): string {
   return Array.isArray(disks) && disks.length > 0 ? `  without ${clean(disks.join(', '))}` : '';
 }
 
+function printSystem({ id, verbose_name, cpu_count, memory_count, disk_count, configurations }: Json): void {
+  print(
+    `vm ${clean(id)}  ${clean(verbose_name)}  ${cpu_count} CPUs  ${memory_count} MiB  ${disk_count} disks`,
+  );
+  for (const one of (configurations ?? []) as Json[])
+    print(`  configuration ${clean(one.id)}  ${clean(one.label)}${one.default ? '  (default)' : ''}`);
+}
+
 function printShown(shown: Json): void {
   const configuration = (shown.configuration ?? {}) as Json;
   const plain = Object.entries(configuration).filter(
@@ -195,6 +209,7 @@ function printShown(shown: Json): void {
     );
   if (file.can_be_incremental) print('it can be extended');
   else if (file.not_incremental_reason) print(`it cannot be extended: ${clean(file.not_incremental_reason)}`);
+  for (const system of (shown.systems ?? []) as Json[]) printSystem(system);
   print(signatureLine((shown.signature ?? {}) as Json));
   for (const warning of (shown.warnings ?? []) as Json[]) print(`warning: ${warning.text ?? warning.detail}`);
 }

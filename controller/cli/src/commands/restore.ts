@@ -23,6 +23,7 @@ interface RestoreOptions {
   system?: string;
   configuration?: string;
   network?: Record<string, string>;
+  all?: boolean;
   virtio?: boolean;
   keepMacs?: boolean;
   wait: boolean;
@@ -32,9 +33,14 @@ interface RestoreOptions {
 export function addRestore(program: Command): void {
   program
     .command('restore <backup>')
-    .description('restore a VM from a backup, as a new VM or in place of a lost one')
+    .description(
+      'restore a VM from a backup, as a new VM or in place of a lost one; or from an OVA, an OVF with its disks or an archive of Proxmox VE (administrators only)',
+    )
     .option('--node <node>', 'node to restore on (default: the only one)')
-    .option('--pool <pool>', 'data pool for disks and images (default: their former paths)')
+    .option(
+      '--pool <pool>',
+      'data pool for disks and images (default: their former paths; of a foreign file the pool where it lies)',
+    )
     .option('--name <name>', 'name of the restored VM')
     .option('--state <state>', 'number or name of the state (default: the newest)')
     .option('--keep-identity', 'in place of the lost original: same name, uuid and MACs')
@@ -53,9 +59,10 @@ export function addRestore(program: Command): void {
     )
     .option(
       '--config-only',
-      'a VM without disks, from a domain XML, an OVF descriptor or an archive of Proxmox VE; administrators only, with --node, --name and the options below',
+      'a VM without disks, from a domain XML, an OVF descriptor, an OVA or an archive of Proxmox VE; administrators only, with --node, --name and the options below but --all',
     )
     .option('--system <vm>', 'which VM of an OVF descriptor (default: the only one)')
+    .option('--all', 'every VM of an OVF descriptor: all of them or none')
     .option('--configuration <id>', 'which configuration of it (default: its default one)')
     .option(
       '--network <name=network>',
@@ -63,7 +70,7 @@ export function addRestore(program: Command): void {
       network,
       {},
     )
-    .option('--virtio', 'network adapters of an OVF or of Proxmox VE become virtio')
+    .option('--virtio', 'disks and network adapters of a foreign file become virtio')
     .option('--keep-macs', 'MAC addresses stay but for those that a VM of the node has')
     .option('--no-wait', 'print the task and return at once')
     .action(async (nameOrId: string, options: RestoreOptions, command: Command) => {
@@ -104,36 +111,38 @@ function onlyNode(nodes: Named[]): Named {
 }
 
 type OptionName = keyof RestoreOptions;
-const OF_ARCHIVES: readonly OptionName[] = [
+const WITH_DISKS: readonly OptionName[] = [
   ...(['pool', 'state', 'keepIdentity', 'start', 'flatten', 'instant'] as const),
-  ...(['bandwidth', 'lun', 'allowForeign'] as const),
+  ...(['bandwidth', 'lun', 'allowForeign', 'all'] as const),
 ];
-const OF_DEFINITIONS: readonly OptionName[] = ['system', 'configuration', 'virtio', 'keepMacs'];
 
-/** What would do nothing is not taken. */
+/** What would do nothing is not taken; what a file of its type does not know refuses the controller. */
 function refuseMixed(options: RestoreOptions): void {
   const flagOf = (name: OptionName) => `--${name.replaceAll(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`;
-  const given = (names: readonly OptionName[]) => names.filter(name => options[name] !== undefined);
-  const hasNetworks = Object.keys(options.network ?? {}).length > 0;
-  const [wrong] = options.configOnly
-    ? given(OF_ARCHIVES)
-    : [...given(OF_DEFINITIONS), ...(hasNetworks ? (['network'] as const) : [])];
+  const wrong = options.configOnly ? WITH_DISKS.find(name => options[name] !== undefined) : undefined;
   if (wrong === undefined) return;
-  const text = options.configOnly ? 'does not go with' : 'needs';
-  throw new CliError(`${flagOf(wrong)} ${text} --config-only.`, ExitCode.usage);
+  throw new CliError(`${flagOf(wrong)} does not go with --config-only.`, ExitCode.usage);
 }
 
 function configBody(file: string, node: string, options: RestoreOptions): Json {
-  const { name, system, configuration, network: networks = {}, virtio, keepMacs } = options;
+  return { file, node, ...(options.name ? { verbose_name: options.name } : {}), ...foreignBody(options) };
+}
+
+/** What is chosen of a foreign file. */
+function foreignBody({
+  system,
+  all,
+  configuration,
+  network: networks = {},
+  ...options
+}: RestoreOptions): Json {
   return {
-    file,
-    node,
-    ...(name ? { verbose_name: name } : {}),
     ...(system ? { system } : {}),
+    ...(all ? { all: true } : {}),
     ...(configuration ? { configuration } : {}),
     ...(Object.keys(networks).length > 0 ? { networks } : {}),
-    ...(virtio ? { virtio: true } : {}),
-    ...(keepMacs ? { keep_macs: true } : {}),
+    ...(options.virtio ? { virtio: true } : {}),
+    ...(options.keepMacs ? { keep_macs: true } : {}),
   };
 }
 
@@ -156,5 +165,6 @@ function restoreBody(
     ...(options.bandwidth === undefined ? {} : { bandwidth: options.bandwidth }),
     ...(options.lun ? { luns: options.lun } : {}),
     ...(options.allowForeign ? { allow_foreign: true } : {}),
+    ...foreignBody(options),
   };
 }

@@ -10,6 +10,7 @@ import {
   DEFINITION_READ,
   DISK_WORK,
   DOMAIN_WORK,
+  FOREIGN_READ,
   NODE_CALL,
   POOL_READ,
   POOL_WRITE,
@@ -29,7 +30,7 @@ import {
 } from '../schemas/common.ts';
 import { DomainSchema } from '../schemas/domain.ts';
 import { FileSchema, ShownBackupSchema } from '../schemas/file.ts';
-import { Configuration, Networks, System } from '../schemas/foreign-vm.ts';
+import { All, Configuration, Networks, System } from '../schemas/foreign-vm.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['backups'];
@@ -92,9 +93,15 @@ const State = Type.String({
 
 const RestoreBody = body(
   {
-    file: described(GivenUuid, 'the backup file'),
+    file: described(GivenUuid, 'the backup file; or an OVA, an OVF with its disks, an archive of Proxmox VE'),
     node: described(GivenUuid, 'the node to restore to'),
-    datapool: Type.Optional(Type.String({ ...GivenUuid, description: 'default: the former paths' })),
+    datapool: Type.Optional(
+      Type.String({
+        ...GivenUuid,
+        description:
+          'default: the former paths; of a foreign file the pool where it lies, unless that is not written to',
+      }),
+    ),
     state: Type.Optional(State),
     verbose_name: described(Type.Optional(Name), 'name of the new VM'),
     keep_identity: flag('in place of a lost VM: its name, uuid and MACs'),
@@ -120,13 +127,23 @@ const RestoreBody = body(
           'in place of a lost one gets those that are certainly unused, and a new one gets none',
       }),
     ),
+    system: Type.Optional(System),
+    all: Type.Optional(All),
+    configuration: Type.Optional(Configuration),
+    networks: Type.Optional(Networks),
+    virtio: flag(
+      'disks and network adapters of a foreign file become virtio, for which the guest must have drivers',
+    ),
+    keep_macs: flag(
+      'MAC addresses of a foreign file stay but for those that a VM of the node has; else all are new',
+    ),
   },
   { file: STORY.file, node: STORY.node, datapool: STORY.pool, verbose_name: 'web-1-restored' },
 );
 
 const ConfigRestoreBody = body(
   {
-    file: described(GivenUuid, 'the domain XML, OVF descriptor or archive of Proxmox VE'),
+    file: described(GivenUuid, 'the domain XML, OVF descriptor, OVA or archive of Proxmox VE'),
     node: described(GivenUuid, 'the node to restore to'),
     verbose_name: described(Type.Optional(Name), 'name of the new VM'),
     system: Type.Optional(System),
@@ -160,6 +177,8 @@ const SHOW_ERRORS = [
   ...POOL_READ,
   ...ARCHIVE_READ,
   ...DEFINITION_READ,
+  'network_not_found',
+  'network_not_in_file',
   'state_not_found',
   'pool_no_space',
   'disk_path_in_use',
@@ -181,7 +200,9 @@ const CONFIG_RESTORE_ERRORS = [
 const RESTORE_ERRORS = [
   ...POOL_WRITE,
   ...ARCHIVE_READ,
+  ...FOREIGN_READ,
   ...DISK_WORK,
+  'conflicting_fields',
   'domain_not_found',
   'domain_busy',
   'domain_running',
@@ -198,7 +219,6 @@ const RESTORE_ERRORS = [
   'lun_unavailable',
   'permission_denied',
   'power_state_conflict',
-  'xml_invalid',
 ] as const;
 
 export const backupRoutes: RouteModule = (app, services) => {
@@ -234,6 +254,8 @@ export const backupRoutes: RouteModule = (app, services) => {
             state: Type.Optional(State),
             system: Type.Optional(System),
             configuration: Type.Optional(Configuration),
+            networks: Type.Optional(Networks),
+            virtio: flag('as with virtio at its restore'),
           },
           { file: STORY.file },
         ),
@@ -253,15 +275,18 @@ export const backupRoutes: RouteModule = (app, services) => {
       config: { access: 'backup.restore', ...LONG_ACTION, errors: RESTORE_ERRORS },
       schema: {
         tags,
-        summary: 'Restore a VM from a backup, as a new one or in place of a lost one',
+        summary:
+          'Restore a VM from a backup, as a new one or in place of a lost one; or VMs with their disks from a foreign file, which nobody vouches ' +
+          'for: that needs the permission backup.restore_foreign. With all the first VM is answered, and the task names them all',
         querystring: AsyncQuery,
         body: RestoreBody,
         response: taskAnswers(ref(DomainSchema)),
       },
     },
-    (request, reply) => {
+    async (request, reply) => {
       const user = principalOf(request);
-      if (request.body.allow_foreign) requirePermission(user, 'backup.restore_foreign');
+      if (request.body.allow_foreign || (await services.library.isAppliance(request.body.file)))
+        requirePermission(user, 'backup.restore_foreign');
       return runTask(services, request, reply, {
         start: taskId => services.backups.restore(request.body, user, taskId),
         result: async task => services.domains.find(task.entities[0]?.id ?? '', user),
@@ -276,7 +301,7 @@ export const backupRoutes: RouteModule = (app, services) => {
       schema: {
         tags,
         summary:
-          'Restore a VM without its disks from a domain XML, an OVF descriptor or an archive of Proxmox VE, which nobody vouches for',
+          'Restore a VM without its disks from a domain XML, an OVF descriptor, an OVA or an archive of Proxmox VE, which nobody vouches for',
         querystring: AsyncQuery,
         body: ConfigRestoreBody,
         response: taskAnswers(ref(DomainSchema)),

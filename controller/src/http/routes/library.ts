@@ -5,7 +5,7 @@ import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { ARCHIVE_READ, DEFINITION_READ, POOL_READ, POOL_WRITE } from '../node-errors.ts';
+import { ARCHIVE_READ, FOREIGN_READ, POOL_READ, POOL_WRITE } from '../node-errors.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
 import { permitted } from '../permitted.ts';
 import {
@@ -27,7 +27,7 @@ import {
   truth,
 } from '../schemas/common.ts';
 import { FileSchema, TrimmedFileSchema, VerifiedFileSchema } from '../schemas/file.ts';
-import { Configuration, Networks, System } from '../schemas/foreign-vm.ts';
+import { All, Configuration, Networks, System } from '../schemas/foreign-vm.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['library'];
@@ -153,12 +153,8 @@ const CONVERSION_ERRORS = [
 const CONVERT_ERRORS = [
   ...POOL_WRITE,
   ...ARCHIVE_READ,
-  ...DEFINITION_READ,
-  'file_not_convertible',
-  'ovf_disk_unusable',
-  'foreign_disk_invalid',
-  'network_not_found',
-  'network_not_in_file',
+  ...FOREIGN_READ,
+  'conflicting_fields',
   'archive_too_large',
   'invalid_name',
 ] as const;
@@ -222,6 +218,7 @@ function converting(app: App, services: Services): void {
     virtio: flag('disks and network adapters become virtio, for which the guest must have drivers'),
     exclude_iso: flag('leave out the images in drives'),
     system: Type.Optional(System),
+    all: Type.Optional(All),
     configuration: Type.Optional(Configuration),
     networks: Type.Optional(Networks),
   };

@@ -228,6 +228,24 @@ export const TrimmedFileSchema = record(
   },
 );
 
+const SystemSchema = part({
+  id: text('by which it is chosen'),
+  verbose_name: text('its name'),
+  os_type: text('Windows, Linux, Other'),
+  cpu_count: integer('virtual processors'),
+  memory_count: integer('MiB'),
+  disk_count: integer('its disks'),
+  configurations: Type.Array(
+    part({
+      id: text('by which it is chosen'),
+      label: text('its name for people'),
+      description: text('what it is for'),
+      default: truth('it is taken when none is chosen'),
+    }),
+    { description: 'those that can be chosen' },
+  ),
+});
+
 export const ShownBackupSchema = record(
   'ShownBackup',
   {
@@ -257,6 +275,8 @@ export const ShownBackupSchema = record(
       warnings: [],
       xml: "<domain type='kvm'>…</domain>",
       signature: exampleSignature,
+      systems: [],
+      networks: [],
     },
   },
   {
@@ -282,7 +302,7 @@ export const ShownBackupSchema = record(
           snapshots: texts('saved states of the VM that come back with it'),
           macs: texts('addresses of its network cards'),
         },
-        'the VM at that state; null: it cannot be read',
+        'the VM at that state; null: it cannot be read, or none of several was chosen',
       ),
     ),
     members: Type.Array(
@@ -298,5 +318,12 @@ export const ShownBackupSchema = record(
     }),
     xml: text('the domain XML of the state, without its secrets, which the file itself has'),
     signature: SignatureSchema,
+    systems: Type.Array(SystemSchema, {
+      description:
+        'VMs of an OVF or OVA, each in its default configuration; of several without a choice nothing else is shown. Empty for other files',
+    }),
+    networks: texts(
+      'networks and bridges that the adapters of the VM are connected to in a foreign file: those that can be mapped. Empty for archives',
+    ),
   },
 );

@@ -23,3 +23,8 @@ export const Networks = Type.Record(
       'them, and become its default network otherwise',
   },
 );
+
+/** Of several VMs of a file. */
+export const All = Type.Boolean({
+  description: 'every VM that the file describes, in one task: all of them or none. Not together with system',
+});

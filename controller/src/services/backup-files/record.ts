@@ -5,7 +5,7 @@ import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow, PoolRow } from '../../store/schema.ts';
 import { type ExtensionFacts, whyNotExtendable } from './extendable.ts';
 import { isOfService, isUnpublished, pointsOf } from './restore-points.ts';
-import { isArchive, isDefinition } from './usable.ts';
+import { isArchive, isConvertible, isDefinition } from './usable.ts';
 
 export const FILE_STATUSES = [
   'CREATING',
@@ -227,10 +227,12 @@ function statesOnVm(archiveId: string, domain: Domain | undefined): string[] {
 
 /**
  * Whether the node could read nothing of the file: somebody writes it, reading failed, it is of a later version, or it is one
- * stream of zstd, which the node decompresses only on request.
+ * stream of zstd, or an OVA that is packed as a whole, which the node decompresses only on request.
  */
-export const isUnread = ({ damage, archiveId, states, type, compressed }: BackupFile): boolean =>
-  archiveId === '' && states.length === 0 && (damage !== '' || (type === 'tar' && compressed));
+export const isUnread = ({ damage, archiveId, states, type, compressed, domainName }: BackupFile): boolean =>
+  archiveId === '' &&
+  states.length === 0 &&
+  (damage !== '' || (type === 'tar' && compressed) || (type === 'OVA' && domainName === ''));
 
 /** What an archive itself says, without its hashes. */
 type Content = Pick<FileRow, 'domain_id' | 'domain_name' | 'created'> & {
@@ -314,7 +316,7 @@ export function rowOfFile(
     pool_id: file.poolId,
     path: file.path,
     filename: file.filename,
-    verbose_name: ((file.type === 'OVF' || file.type === 'vma') && file.domainName) || file.filename,
+    verbose_name: (isConvertible(file) && columns.domain_name) || file.filename,
     description: before?.description ?? '',
     size: Number(file.size),
     status: file.damage !== '' || failedVerification ? 'DAMAGED' : 'ACTIVE',

@@ -20,9 +20,9 @@ export const isPublished = (file: Pick<Usable, 'status'>): boolean =>
 export const isArchive = ({ type }: Pick<Usable, 'type'>): boolean => type === 'tar';
 
 /** What describes a VM that is restored without its disks. */
-export const isDefinition = ({ type }: Pick<Usable, 'type'>): boolean =>
-  type === 'xml' || type === 'OVF' || type === 'vma';
+export const isDefinition = (file: Pick<Usable, 'type'>): boolean =>
+  file.type === 'xml' || isConvertible(file);
 
-/** What holds a VM with its disks, of which a backup can be made. */
+/** What holds a VM with its disks, of which a backup can be made, and which is restored with them or without. */
 export const isConvertible = ({ type }: Pick<Usable, 'type'>): boolean =>
   type === 'OVA' || type === 'OVF' || type === 'vma';

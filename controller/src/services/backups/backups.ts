@@ -2,17 +2,19 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type {
+  StartApplianceRestoreRequest,
   StartConfigRestoreRequest,
   StartRestoreRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
+import { resultOf } from '@virtkeep/shared/operation-result';
 import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { archiveIdOfRow } from '../backup-files/identity.ts';
 import type { RemovedArchives } from '../backup-files/removed-archives.ts';
-import { isBusy, isDefinition } from '../backup-files/usable.ts';
+import { isBusy, isConvertible, isDefinition } from '../backup-files/usable.ts';
 import type { DomainService } from '../domains/domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
@@ -72,6 +74,17 @@ export interface RestoreOptions
   bandwidth?: number;
 }
 
+export interface ApplianceRestoreOptions
+  extends NodeOptions<
+    StartApplianceRestoreRequest,
+    'operationId' | 'file' | 'fileId' | 'poolId' | 'domainId' | 'name'
+  > {
+  file: string;
+  node: string;
+  datapool?: string;
+  verbose_name?: string;
+}
+
 export interface ConfigRestoreOptions
   extends NodeOptions<StartConfigRestoreRequest, 'operationId' | 'file' | 'fileId' | 'domainId' | 'name'> {
   file: string;
@@ -101,6 +114,7 @@ export class BackupService {
       backup: ended => this.#backedUp(ended),
       restore: ended => dependencies.domains.changed(ended),
       config_restore: ended => dependencies.domains.changed(ended),
+      appliance_restore: ended => this.#appliancesRestored(ended),
     });
   }
 
@@ -251,13 +265,19 @@ export class BackupService {
   }
 
   /**
-   * Starts a restore; the new domain's id is chosen here and is the task's entity.
+   * Starts a restore, of a backup or of a foreign file with its disks; the new domain's id is chosen here and is the task's entity.
    * @throws file_not_found, file_busy, file_not_backup, node_not_found, pool_not_active, pool_read_only, pool_outside,
-   * identity_in_use, instant_restore_unsupported, invalid_field, and what the node answers.
+   * identity_in_use, instant_restore_unsupported, invalid_field, conflicting_fields, and what the node answers.
    */
-  async restore(options: RestoreOptions, user: Actor, taskId: string): Promise<TaskState> {
+  async restore(
+    options: RestoreOptions & ApplianceRestoreOptions,
+    user: Actor,
+    taskId: string,
+  ): Promise<TaskState> {
     const row = await this.#dependencies.library.published(options.file);
+    if (isConvertible(row)) return this.#restoreAppliance(options, row, user, taskId);
     assertArchive(row, 'restore');
+    refuseFields(options, ['system', 'all', 'configuration', 'networks', 'virtio', 'keep_macs']);
     checkInstant(options, row);
     this.#dependencies.inventory.node(options.node);
     this.#dependencies.nodeTasks.assertReady(options.node);
@@ -286,6 +306,57 @@ export class BackupService {
       prepare: () => this.#dependencies.backupFiles.read(row.id),
       send: (clients, operationId, signal) => clients.restores.start({ operationId, ...request }, { signal }),
     });
+  }
+
+  /** VMs with their disks from a foreign file; the first one's id is the task's entity, the others are named when they are there. */
+  async #restoreAppliance(
+    { allow_foreign: _, ...options }: RestoreOptions & ApplianceRestoreOptions,
+    row: FileRow,
+    user: Actor,
+    taskId: string,
+  ): Promise<TaskState> {
+    refuseFields(options, ['state', 'keep_identity', 'flatten', 'instant', 'bandwidth', 'luns']);
+    if (options.all && options.system !== undefined) throw conflict('all', 'system');
+    if (options.all && options.verbose_name !== undefined) throw conflict('all', 'verbose_name');
+    const { inventory, nodeTasks, pools, backupFiles } = this.#dependencies;
+    inventory.node(options.node);
+    nodeTasks.assertReady(options.node);
+    pools.onNode(row.pool_id, options.node, 'node');
+    this.#checkTarget(options.datapool, row.pool_id, options.node);
+    const domainId = newId();
+    const request = {
+      ...nodeFields(options),
+      file: refOf(row),
+      fileId: row.id,
+      poolId: options.datapool ?? '',
+      domainId,
+      name: options.verbose_name ?? '',
+    };
+    return nodeTasks.start({
+      taskId,
+      name: 'domain_restore',
+      verboseName: `Restore ${options.verbose_name ?? row.domain_name ?? row.filename}`,
+      user,
+      nodeId: options.node,
+      entities: [
+        { id: domainId, class: 'domain' },
+        { id: row.id, class: 'file' },
+      ],
+      prepare: () => backupFiles.read(row.id),
+      send: (clients, operationId, signal) =>
+        clients.restores.startAppliance({ operationId, ...request }, { signal }),
+    });
+  }
+
+  async #appliancesRestored(ended: EndedOperation): Promise<unknown> {
+    const { domains } = resultOf(ended.operation, 'applianceRestore');
+    const files = (ended.task?.entities ?? []).filter(entity => entity.class === 'file');
+    if (domains.length > 1)
+      await ended.nameEntities([
+        ...domains.map(({ domainId: id }) => ({ id, class: 'domain' as const })),
+        ...files,
+      ]);
+    return this.#dependencies.domains.changed(ended);
   }
 
   /**
@@ -344,6 +415,18 @@ export class BackupService {
       field: 'keep_identity',
     });
   }
+}
+
+const conflict = (first: string, second: string) =>
+  new VirtkeepError('conflicting_fields', { first, second, field: first });
+
+/** What means nothing for the file is refused, and not left out. @throws conflicting_fields. */
+function refuseFields<Options extends object>(
+  options: Options,
+  names: readonly (keyof Options & string)[],
+): void {
+  const wrong = names.find(name => options[name] !== undefined && (options[name] as unknown) !== false);
+  if (wrong !== undefined) throw conflict(wrong, 'file');
 }
 
 /** A disk image inside a compressed archive cannot be read as it lies. @throws instant_restore_unsupported, invalid_field. */

@@ -1,6 +1,6 @@
 /** The actions on backup files, and what is done with the nodes' results. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
-import { resultOf } from '@virtkeep/shared/operation-result';
+import { required, resultOf } from '@virtkeep/shared/operation-result';
 import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
@@ -34,8 +34,9 @@ export interface ConvertOptions {
   hash_sum?: boolean;
   virtio?: boolean;
   exclude_iso?: boolean;
-  /** Which VM of an OVF descriptor, and in which configuration. */
+  /** Which VM of an OVF descriptor, and in which configuration; or all of them. */
   system?: string;
+  all?: boolean;
   configuration?: string;
   /** By the networks of the file the node's. */
   networks?: Record<string, string>;
@@ -59,10 +60,12 @@ export class FileActionService {
     this.#dependencies = dependencies;
     const { ends } = dependencies.nodeTasks;
     ends.succeeded({
+      refresh_backup: ended => this.#refreshed(ended),
       verify: ended => this.#verified(ended),
       recompress: ended => this.#recompressed(ended),
       recompress_copy: ended => this.#copied(ended),
       convert_backup: ended => this.#converted(ended),
+      convert_all: ended => this.#convertedAll(ended),
       trim: ended => this.#trimmed(ended),
       delete_backup: ended => this.#removed(ended),
     });
@@ -72,7 +75,8 @@ export class FileActionService {
   /** Reads the file's information anew, as a task. */
   async refresh(id: string, user: Actor, taskId: string): Promise<TaskState> {
     const row = await this.#dependencies.library.published(id);
-    this.#dependencies.nodeTasks.assertReady(this.#dependencies.pools.nodeFor(row.pool_id));
+    const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
+    this.#dependencies.nodeTasks.assertReady(nodeId);
     const task = {
       taskId,
       name: 'file_refresh',
@@ -80,6 +84,14 @@ export class FileActionService {
       user,
       entities: [{ id, class: 'file' }],
     };
+    // one that is packed as a whole is unpacked for that
+    if (row.type === 'OVA')
+      return this.#dependencies.nodeTasks.start({
+        ...task,
+        nodeId,
+        send: (clients, operationId, signal) =>
+          clients.backups.refresh({ operationId, fileId: id, file: refOf(row) }, { signal }),
+      });
     return this.#dependencies.nodeTasks.runLocal(task, async signal => {
       const limit = AbortSignal.any([signal, AbortSignal.timeout(SHOW_TIMEOUT_MS)]);
       await this.#dependencies.library.read(row, {}, limit).catch((error: unknown) => {
@@ -159,12 +171,14 @@ export class FileActionService {
 
   /**
    * Makes a backup of a foreign file that holds a VM with its disks, as a task; the file stays.
-   * @throws file_not_found, file_busy, file_not_convertible, pool_not_found, pool_not_active, pool_read_only, pool_outside.
+   * @throws file_not_found, file_busy, file_not_convertible, conflicting_fields, pool_not_found, pool_not_active, pool_read_only, pool_outside.
    */
   async convert(id: string, options: ConvertOptions, user: Actor, taskId: string): Promise<TaskState> {
     const row = await this.#dependencies.backupFiles.idle(id);
     if (!isConvertible(row))
       throw new VirtkeepError('file_not_convertible', { file: row.filename, type: row.type });
+    if (options.all && options.system !== undefined)
+      throw new VirtkeepError('conflicting_fields', { first: 'all', second: 'system', field: 'all' });
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id, options.datapool);
     this.#dependencies.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
     const request = {
@@ -177,6 +191,7 @@ export class FileActionService {
       virtio: options.virtio ?? false,
       excludeIso: options.exclude_iso ?? false,
       system: options.system ?? '',
+      all: options.all ?? false,
       configuration: options.configuration ?? '',
       networks: options.networks ?? {},
     };
@@ -266,6 +281,13 @@ export class FileActionService {
     });
   }
 
+  async #refreshed(ended: EndedOperation): Promise<unknown> {
+    const { library } = this.#dependencies;
+    const id = await fileOf(ended, this.#dependencies);
+    await library.remember(id, required(resultOf(ended.operation, 'refreshBackup').shown, 'shown'));
+    return library.get(id);
+  }
+
   async #verified(ended: EndedOperation): Promise<unknown> {
     const { backupFiles, library } = this.#dependencies;
     const id = await fileOf(ended, this.#dependencies);
@@ -314,6 +336,17 @@ export class FileActionService {
     const id = await backupFiles.recordResult(resultFile(ended, 'convertBackup'), ended.operation.id);
     await ended.nameEntities([id, original].map(named => ({ id: named, class: 'file' })));
     return library.get(id);
+  }
+
+  /** The first is the result of the task, which names all of them. */
+  async #convertedAll(ended: EndedOperation): Promise<unknown> {
+    const { backupFiles, library } = this.#dependencies;
+    const original = await fileOf(ended, this.#dependencies);
+    const ids: string[] = [];
+    for (const file of resultOf(ended.operation, 'convertAll').files)
+      ids.push(await backupFiles.recordResult(file, ended.operation.id));
+    await ended.nameEntities([...ids, original].map(named => ({ id: named, class: 'file' })));
+    return library.get(ids[0]!);
   }
 
   async #removed(ended: EndedOperation): Promise<unknown> {

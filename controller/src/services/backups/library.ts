@@ -8,7 +8,7 @@ import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { archiveIdOf, archiveIdOfRow } from '../backup-files/identity.ts';
 import type { FileFilter } from '../backup-files/list.ts';
 import { detailsOf, type FileRecord, fileRecord } from '../backup-files/record.ts';
-import { isArchive, isPublished } from '../backup-files/usable.ts';
+import { isArchive, isConvertible, isPublished } from '../backup-files/usable.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import { lacksTemplate, type TemplateAnswer, withTemplateOf } from './template-answers.ts';
@@ -29,6 +29,9 @@ export interface ShownPart {
   /** Of an OVF descriptor; absent: the only VM, the default configuration. */
   system?: string | undefined;
   configuration?: string | undefined;
+  /** Of a foreign file: as it would be restored with these. */
+  virtio?: boolean | undefined;
+  networks?: Record<string, string> | undefined;
 }
 
 const isWhole = (what: ShownPart): boolean => Object.values(what).every(choice => choice === undefined);
@@ -50,6 +53,11 @@ export class LibraryService {
   async list(filter: FileFilter): Promise<{ count: number; files: FileRecord[] }> {
     const { count, rows } = await this.#dependencies.backupFiles.list(filter);
     return { count, files: rows.map(row => this.record(row)) };
+  }
+
+  /** Whether it is a foreign file that holds VMs with their disks. @throws file_not_found. */
+  async isAppliance(id: string): Promise<boolean> {
+    return isConvertible(await this.#dependencies.backupFiles.get(id));
   }
 
   /** @throws file_not_found. */
@@ -101,17 +109,29 @@ export class LibraryService {
   async read(row: FileRow, what: ShownPart, signal: AbortSignal): Promise<ShowBackupResponse> {
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
     const file = { poolId: row.pool_id, filename: row.filename };
-    const { state = '', ...choice } = what;
-    const request = { file, state, ...choice };
+    const { state = '', virtio, networks, ...choice } = what;
+    const isChosen = virtio !== undefined || networks !== undefined;
+    const target = { virtio: virtio ?? false, networks: networks ?? {} };
+    const request = { file, state, ...choice, ...(isChosen ? { target } : {}) };
     const shown = await this.#dependencies.links.clients(nodeId).backups.show(request, { signal });
     if (lacksTemplate(shown.warnings)) {
       const others = await this.#templateElsewhere(nodeId, { file, state }, signal);
       shown.warnings = withTemplateOf(shown.warnings, others);
     }
-    if (shown.file && archiveIdOf(shown.file) === archiveIdOfRow(row))
-      await this.#dependencies.backupFiles.seen(shown.file, () => true);
-    if (isWhole(what)) await this.#dependencies.backupFiles.informed(row.id, shown);
+    await this.#remember(row, shown, isWhole(what));
     return shown;
+  }
+
+  /** What was read of a file without a choice. @throws file_not_found. */
+  async remember(id: string, shown: ShowBackupResponse): Promise<void> {
+    await this.#remember(await this.#dependencies.backupFiles.get(id), shown, true);
+  }
+
+  async #remember(row: FileRow, shown: ShowBackupResponse, whole: boolean): Promise<void> {
+    const { backupFiles } = this.#dependencies;
+    if (shown.file && archiveIdOf(shown.file) === archiveIdOfRow(row))
+      await backupFiles.seen(shown.file, () => true);
+    if (whole) await backupFiles.informed(row.id, shown);
   }
 
   /** What other nodes with the file's pool answer about the template of the backup's thin clone. @param nodeId has answered already */

@@ -2,6 +2,7 @@
 import type {
   ArchiveSignature,
   BackupConfiguration,
+  ForeignSystem,
   ShowBackupResponse,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { type FileInformation, type FileRecord, informationOf } from '../backup-files/record.ts';
@@ -34,6 +35,21 @@ export interface ShownBackup {
   warnings: { key: string; text: string }[];
   xml: string;
   signature: ShownSignature;
+  /** The VMs of an OVF or OVA; empty for other files. */
+  systems: ShownSystem[];
+  /** Those of the file that can be mapped; empty for archives. */
+  networks: string[];
+}
+
+/** A VM that can be chosen. */
+export interface ShownSystem {
+  id: string;
+  verbose_name: string;
+  os_type: string;
+  cpu_count: number;
+  memory_count: number;
+  disk_count: number;
+  configurations: { id: string; label: string; description: string; default: boolean }[];
 }
 
 /** Who vouches for an archive. */
@@ -68,6 +84,23 @@ export function shownBackup(file: FileRecord, shown: ShowBackupResponse): ShownB
     warnings: shown.warnings.map(({ key, text }) => ({ key, text })),
     xml: shown.xml,
     signature: shownSignature(shown.signature),
+    systems: shown.systems.map(shownSystem),
+    networks: shown.networks,
+  };
+}
+
+function shownSystem(system: ForeignSystem): ShownSystem {
+  const { id, name, osType, cpuCount, memoryCount, diskCount, configurations } = system;
+  return {
+    id,
+    verbose_name: name,
+    os_type: osType,
+    cpu_count: cpuCount,
+    memory_count: Number(memoryCount),
+    disk_count: diskCount,
+    configurations: configurations.map(({ id: own, label, description, isDefault }) => ({
+      ...{ id: own, label, description, default: isDefault },
+    })),
   };
 }
 

@@ -99,9 +99,27 @@ export interface ShowBackupRequest {
     | undefined;
   /** Number or name of the state; empty: the newest. */
   state: string;
-  /** Which VM of an OVF descriptor, and which configuration of it; absent: the only one, the default one. */
+  /**
+   * Which VM of an OVF or OVA, and which configuration of it; absent: the only one, the default one. Of several VMs without a choice only the
+   * `systems` are told.
+   */
   system?: string | undefined;
-  configuration?: string | undefined;
+  configuration?:
+    | string
+    | undefined;
+  /** Of an OVF, an OVA or a VMA: what the VM would be like if it were restored so. */
+  target?: ForeignTarget | undefined;
+}
+
+/** As in StartApplianceRestoreRequest. */
+export interface ForeignTarget {
+  virtio: boolean;
+  networks: { [key: string]: string };
+}
+
+export interface ForeignTarget_NetworksEntry {
+  key: string;
+  value: string;
 }
 
 export interface ShowBackupResponse {
@@ -115,7 +133,34 @@ export interface ShowBackupResponse {
   xml: string;
   configuration: BackupConfiguration | undefined;
   warnings: BackupWarning[];
-  signature: ArchiveSignature | undefined;
+  signature:
+    | ArchiveSignature
+    | undefined;
+  /** The VMs of an OVF or OVA that can be chosen; empty for other files. */
+  systems: ForeignSystem[];
+  /** Networks and bridges that the adapters of the VM are connected to in the file, each once: those that can be mapped. Empty for archives. */
+  networks: string[];
+}
+
+/** A VM of an OVF descriptor, in its default configuration. */
+export interface ForeignSystem {
+  id: string;
+  name: string;
+  osType: string;
+  cpuCount: number;
+  /** MiB. */
+  memoryCount: bigint;
+  diskCount: number;
+  /** None: it cannot be chosen. */
+  configurations: ForeignConfiguration[];
+}
+
+export interface ForeignConfiguration {
+  id: string;
+  label: string;
+  description: string;
+  /** The one of a VM for which none is chosen. */
+  isDefault: boolean;
 }
 
 /** Who vouches for an archive, as this node sees it. */
@@ -179,6 +224,12 @@ export interface BackupImage {
   included: boolean;
 }
 
+export interface RefreshBackupRequest {
+  operationId: string;
+  file: BackupFileRef | undefined;
+  fileId: string;
+}
+
 export interface VerifyBackupRequest {
   operationId: string;
   file: BackupFileRef | undefined;
@@ -228,6 +279,8 @@ export interface ConvertBackupRequest {
   networks: { [key: string]: string };
   /** Images in drives stay behind. */
   excludeIso: boolean;
+  /** Each VM of an OVF descriptor becomes an archive: all of them or none. `system` is empty then. */
+  all: boolean;
 }
 
 export interface ConvertBackupRequest_NetworksEntry {
@@ -971,7 +1024,7 @@ export const BackupFileRef: MessageFns<BackupFileRef> = {
 };
 
 function createBaseShowBackupRequest(): ShowBackupRequest {
-  return { file: undefined, state: "", system: undefined, configuration: undefined };
+  return { file: undefined, state: "", system: undefined, configuration: undefined, target: undefined };
 }
 
 export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
@@ -987,6 +1040,9 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
     }
     if (message.configuration !== undefined) {
       writer.uint32(34).string(message.configuration);
+    }
+    if (message.target !== undefined) {
+      ForeignTarget.encode(message.target, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -1036,6 +1092,14 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
             message.configuration = reader.string();
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.target = ForeignTarget.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1054,6 +1118,7 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
       state: isSet(object.state) ? globalThis.String(object.state) : "",
       system: isSet(object.system) ? globalThis.String(object.system) : undefined,
       configuration: isSet(object.configuration) ? globalThis.String(object.configuration) : undefined,
+      target: isSet(object.target) ? ForeignTarget.fromJSON(object.target) : undefined,
     };
   },
 
@@ -1071,6 +1136,9 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
     if (message.configuration !== undefined) {
       obj.configuration = message.configuration;
     }
+    if (message.target !== undefined) {
+      obj.target = ForeignTarget.toJSON(message.target);
+    }
     return obj;
   },
 
@@ -1085,12 +1153,223 @@ export const ShowBackupRequest: MessageFns<ShowBackupRequest> = {
     message.state = object.state ?? "";
     message.system = object.system ?? undefined;
     message.configuration = object.configuration ?? undefined;
+    message.target = (object.target !== undefined && object.target !== null)
+      ? ForeignTarget.fromPartial(object.target)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseForeignTarget(): ForeignTarget {
+  return { virtio: false, networks: {} };
+}
+
+export const ForeignTarget: MessageFns<ForeignTarget> = {
+  encode(message: ForeignTarget, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.virtio !== false) {
+      writer.uint32(8).bool(message.virtio);
+    }
+    globalThis.Object.entries(message.networks).forEach(([key, value]: [string, string]) => {
+      ForeignTarget_NetworksEntry.encode({ key: key as any, value }, writer.uint32(18).fork()).join();
+    });
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ForeignTarget {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseForeignTarget();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.virtio = reader.bool();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            const entry2 = ForeignTarget_NetworksEntry.decode(reader, reader.uint32());
+            if (entry2.value !== undefined) {
+              message.networks[entry2.key] = entry2.value;
+            }
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ForeignTarget {
+    return {
+      virtio: isSet(object.virtio) ? globalThis.Boolean(object.virtio) : false,
+      networks: isObject(object.networks)
+        ? (globalThis.Object.entries(object.networks) as [string, any][]).reduce(
+          (acc: { [key: string]: string }, [key, value]: [string, any]) => {
+            globalThis.Object.defineProperty(acc, key, {
+              value: globalThis.String(value),
+              enumerable: true,
+              configurable: true,
+              writable: true,
+            });
+            return acc;
+          },
+          {},
+        )
+        : {},
+    };
+  },
+
+  toJSON(message: ForeignTarget): unknown {
+    const obj: any = {};
+    if (message.virtio !== false) {
+      obj.virtio = message.virtio;
+    }
+    if (message.networks) {
+      const entries = globalThis.Object.entries(message.networks) as [string, string][];
+      if (entries.length > 0) {
+        obj.networks = {};
+        entries.forEach(([k, v]) => {
+          obj.networks[k] = v;
+        });
+      }
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ForeignTarget>): ForeignTarget {
+    return ForeignTarget.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ForeignTarget>): ForeignTarget {
+    const message = createBaseForeignTarget();
+    message.virtio = object.virtio ?? false;
+    message.networks = (globalThis.Object.entries(object.networks ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    return message;
+  },
+};
+
+function createBaseForeignTarget_NetworksEntry(): ForeignTarget_NetworksEntry {
+  return { key: "", value: "" };
+}
+
+export const ForeignTarget_NetworksEntry: MessageFns<ForeignTarget_NetworksEntry> = {
+  encode(message: ForeignTarget_NetworksEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ForeignTarget_NetworksEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseForeignTarget_NetworksEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ForeignTarget_NetworksEntry {
+    return {
+      key: isSet(object.key) ? globalThis.String(object.key) : "",
+      value: isSet(object.value) ? globalThis.String(object.value) : "",
+    };
+  },
+
+  toJSON(message: ForeignTarget_NetworksEntry): unknown {
+    const obj: any = {};
+    if (message.key !== "") {
+      obj.key = message.key;
+    }
+    if (message.value !== "") {
+      obj.value = message.value;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ForeignTarget_NetworksEntry>): ForeignTarget_NetworksEntry {
+    return ForeignTarget_NetworksEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ForeignTarget_NetworksEntry>): ForeignTarget_NetworksEntry {
+    const message = createBaseForeignTarget_NetworksEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
     return message;
   },
 };
 
 function createBaseShowBackupResponse(): ShowBackupResponse {
-  return { file: undefined, xml: "", configuration: undefined, warnings: [], signature: undefined };
+  return {
+    file: undefined,
+    xml: "",
+    configuration: undefined,
+    warnings: [],
+    signature: undefined,
+    systems: [],
+    networks: [],
+  };
 }
 
 export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
@@ -1109,6 +1388,12 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
     }
     if (message.signature !== undefined) {
       ArchiveSignature.encode(message.signature, writer.uint32(42).fork()).join();
+    }
+    for (const v of message.systems) {
+      ForeignSystem.encode(v!, writer.uint32(50).fork()).join();
+    }
+    for (const v of message.networks) {
+      writer.uint32(58).string(v!);
     }
     return writer;
   },
@@ -1166,6 +1451,22 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
             message.signature = ArchiveSignature.decode(reader, reader.uint32());
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.systems.push(ForeignSystem.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.networks.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1187,6 +1488,10 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
         ? object.warnings.map((e: any) => BackupWarning.fromJSON(e))
         : [],
       signature: isSet(object.signature) ? ArchiveSignature.fromJSON(object.signature) : undefined,
+      systems: globalThis.Array.isArray(object?.systems)
+        ? object.systems.map((e: any) => ForeignSystem.fromJSON(e))
+        : [],
+      networks: globalThis.Array.isArray(object?.networks) ? object.networks.map((e: any) => globalThis.String(e)) : [],
     };
   },
 
@@ -1207,6 +1512,12 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
     if (message.signature !== undefined) {
       obj.signature = ArchiveSignature.toJSON(message.signature);
     }
+    if (message.systems?.length) {
+      obj.systems = message.systems.map((e) => ForeignSystem.toJSON(e));
+    }
+    if (message.networks?.length) {
+      obj.networks = message.networks;
+    }
     return obj;
   },
 
@@ -1226,6 +1537,317 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
     message.signature = (object.signature !== undefined && object.signature !== null)
       ? ArchiveSignature.fromPartial(object.signature)
       : undefined;
+    message.systems = object.systems?.map((e) => ForeignSystem.fromPartial(e)) || [];
+    message.networks = object.networks?.map((e) => e) || [];
+    return message;
+  },
+};
+
+function createBaseForeignSystem(): ForeignSystem {
+  return { id: "", name: "", osType: "", cpuCount: 0, memoryCount: 0n, diskCount: 0, configurations: [] };
+}
+
+export const ForeignSystem: MessageFns<ForeignSystem> = {
+  encode(message: ForeignSystem, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.osType !== "") {
+      writer.uint32(26).string(message.osType);
+    }
+    if (message.cpuCount !== 0) {
+      writer.uint32(32).uint32(message.cpuCount);
+    }
+    if (message.memoryCount !== 0n) {
+      if (BigInt.asUintN(64, message.memoryCount) !== message.memoryCount) {
+        throw new globalThis.Error("value provided for field message.memoryCount of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.memoryCount);
+    }
+    if (message.diskCount !== 0) {
+      writer.uint32(48).uint32(message.diskCount);
+    }
+    for (const v of message.configurations) {
+      ForeignConfiguration.encode(v!, writer.uint32(58).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ForeignSystem {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseForeignSystem();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.osType = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.cpuCount = reader.uint32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.memoryCount = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.diskCount = reader.uint32();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.configurations.push(ForeignConfiguration.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ForeignSystem {
+    return {
+      id: isSet(object.id) ? globalThis.String(object.id) : "",
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      osType: isSet(object.osType)
+        ? globalThis.String(object.osType)
+        : isSet(object.os_type)
+        ? globalThis.String(object.os_type)
+        : "",
+      cpuCount: isSet(object.cpuCount)
+        ? globalThis.Number(object.cpuCount)
+        : isSet(object.cpu_count)
+        ? globalThis.Number(object.cpu_count)
+        : 0,
+      memoryCount: isSet(object.memoryCount)
+        ? BigInt(object.memoryCount)
+        : isSet(object.memory_count)
+        ? BigInt(object.memory_count)
+        : 0n,
+      diskCount: isSet(object.diskCount)
+        ? globalThis.Number(object.diskCount)
+        : isSet(object.disk_count)
+        ? globalThis.Number(object.disk_count)
+        : 0,
+      configurations: globalThis.Array.isArray(object?.configurations)
+        ? object.configurations.map((e: any) => ForeignConfiguration.fromJSON(e))
+        : [],
+    };
+  },
+
+  toJSON(message: ForeignSystem): unknown {
+    const obj: any = {};
+    if (message.id !== "") {
+      obj.id = message.id;
+    }
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.osType !== "") {
+      obj.osType = message.osType;
+    }
+    if (message.cpuCount !== 0) {
+      obj.cpuCount = Math.round(message.cpuCount);
+    }
+    if (message.memoryCount !== 0n) {
+      obj.memoryCount = message.memoryCount.toString();
+    }
+    if (message.diskCount !== 0) {
+      obj.diskCount = Math.round(message.diskCount);
+    }
+    if (message.configurations?.length) {
+      obj.configurations = message.configurations.map((e) => ForeignConfiguration.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ForeignSystem>): ForeignSystem {
+    return ForeignSystem.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ForeignSystem>): ForeignSystem {
+    const message = createBaseForeignSystem();
+    message.id = object.id ?? "";
+    message.name = object.name ?? "";
+    message.osType = object.osType ?? "";
+    message.cpuCount = object.cpuCount ?? 0;
+    message.memoryCount = (object.memoryCount !== undefined && object.memoryCount !== null)
+      ? BigInt(object.memoryCount)
+      : 0n;
+    message.diskCount = object.diskCount ?? 0;
+    message.configurations = object.configurations?.map((e) => ForeignConfiguration.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseForeignConfiguration(): ForeignConfiguration {
+  return { id: "", label: "", description: "", isDefault: false };
+}
+
+export const ForeignConfiguration: MessageFns<ForeignConfiguration> = {
+  encode(message: ForeignConfiguration, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    if (message.label !== "") {
+      writer.uint32(18).string(message.label);
+    }
+    if (message.description !== "") {
+      writer.uint32(26).string(message.description);
+    }
+    if (message.isDefault !== false) {
+      writer.uint32(32).bool(message.isDefault);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ForeignConfiguration {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseForeignConfiguration();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.label = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.description = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.isDefault = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ForeignConfiguration {
+    return {
+      id: isSet(object.id) ? globalThis.String(object.id) : "",
+      label: isSet(object.label) ? globalThis.String(object.label) : "",
+      description: isSet(object.description) ? globalThis.String(object.description) : "",
+      isDefault: isSet(object.isDefault)
+        ? globalThis.Boolean(object.isDefault)
+        : isSet(object.is_default)
+        ? globalThis.Boolean(object.is_default)
+        : false,
+    };
+  },
+
+  toJSON(message: ForeignConfiguration): unknown {
+    const obj: any = {};
+    if (message.id !== "") {
+      obj.id = message.id;
+    }
+    if (message.label !== "") {
+      obj.label = message.label;
+    }
+    if (message.description !== "") {
+      obj.description = message.description;
+    }
+    if (message.isDefault !== false) {
+      obj.isDefault = message.isDefault;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ForeignConfiguration>): ForeignConfiguration {
+    return ForeignConfiguration.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ForeignConfiguration>): ForeignConfiguration {
+    const message = createBaseForeignConfiguration();
+    message.id = object.id ?? "";
+    message.label = object.label ?? "";
+    message.description = object.description ?? "";
+    message.isDefault = object.isDefault ?? false;
     return message;
   },
 };
@@ -2120,6 +2742,117 @@ export const BackupImage: MessageFns<BackupImage> = {
   },
 };
 
+function createBaseRefreshBackupRequest(): RefreshBackupRequest {
+  return { operationId: "", file: undefined, fileId: "" };
+}
+
+export const RefreshBackupRequest: MessageFns<RefreshBackupRequest> = {
+  encode(message: RefreshBackupRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    if (message.file !== undefined) {
+      BackupFileRef.encode(message.file, writer.uint32(18).fork()).join();
+    }
+    if (message.fileId !== "") {
+      writer.uint32(26).string(message.fileId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RefreshBackupRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRefreshBackupRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.file = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.fileId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): RefreshBackupRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+      file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
+      fileId: isSet(object.fileId)
+        ? globalThis.String(object.fileId)
+        : isSet(object.file_id)
+        ? globalThis.String(object.file_id)
+        : "",
+    };
+  },
+
+  toJSON(message: RefreshBackupRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    if (message.file !== undefined) {
+      obj.file = BackupFileRef.toJSON(message.file);
+    }
+    if (message.fileId !== "") {
+      obj.fileId = message.fileId;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<RefreshBackupRequest>): RefreshBackupRequest {
+    return RefreshBackupRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RefreshBackupRequest>): RefreshBackupRequest {
+    const message = createBaseRefreshBackupRequest();
+    message.operationId = object.operationId ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFileRef.fromPartial(object.file)
+      : undefined;
+    message.fileId = object.fileId ?? "";
+    return message;
+  },
+};
+
 function createBaseVerifyBackupRequest(): VerifyBackupRequest {
   return { operationId: "", file: undefined, fileId: "" };
 }
@@ -2547,6 +3280,7 @@ function createBaseConvertBackupRequest(): ConvertBackupRequest {
     configuration: "",
     networks: {},
     excludeIso: false,
+    all: false,
   };
 }
 
@@ -2587,6 +3321,9 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     });
     if (message.excludeIso !== false) {
       writer.uint32(96).bool(message.excludeIso);
+    }
+    if (message.all !== false) {
+      writer.uint32(120).bool(message.all);
     }
     return writer;
   },
@@ -2703,6 +3440,14 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
             message.excludeIso = reader.bool();
             continue;
           }
+          case 15: {
+            if (tag !== 120) {
+              break;
+            }
+
+            message.all = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2766,6 +3511,7 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
         : isSet(object.exclude_iso)
         ? globalThis.Boolean(object.exclude_iso)
         : false,
+      all: isSet(object.all) ? globalThis.Boolean(object.all) : false,
     };
   },
 
@@ -2813,6 +3559,9 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     if (message.excludeIso !== false) {
       obj.excludeIso = message.excludeIso;
     }
+    if (message.all !== false) {
+      obj.all = message.all;
+    }
     return obj;
   },
 
@@ -2843,6 +3592,7 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
       {},
     );
     message.excludeIso = object.excludeIso ?? false;
+    message.all = object.all ?? false;
     return message;
   },
 };
@@ -3295,7 +4045,7 @@ export const BackupServiceDefinition = {
       options: {},
     },
     /**
-     * Reads an archive, a domain XML, an OVF descriptor or a VMA: configuration of the VM to be restored, with warnings. A warning of the key
+     * Reads an archive, a domain XML, an OVF descriptor, an OVA or a VMA: configuration of the VM to be restored, with warnings. A warning of the key
      * definition_left_out names what a restore on this node would leave out, since it does not vouch for the archive.
      */
     show: {
@@ -3303,6 +4053,18 @@ export const BackupServiceDefinition = {
       requestType: ShowBackupRequest as typeof ShowBackupRequest,
       requestStream: false,
       responseType: ShowBackupResponse as typeof ShowBackupResponse,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Starts an operation that does what Show does for an OVA: one that is packed as a whole is unpacked for that, which takes long and can be
+     * cancelled. Result: {"shown": ShowBackupResponse as JSON}.
+     */
+    refresh: {
+      name: "Refresh",
+      requestType: RefreshBackupRequest as typeof RefreshBackupRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
       responseStream: false,
       options: {},
     },
@@ -3353,8 +4115,9 @@ export const BackupServiceDefinition = {
       options: {},
     },
     /**
-     * Starts an operation that makes an archive of a foreign file that holds a VM with its disks: of a VMA. The file stays; nobody vouches for
-     * the archive. Result: {"file": BackupFile as JSON}.
+     * Starts an operation that makes an archive of a foreign file that holds a VM with its disks: of an OVA, an OVF descriptor or a VMA. The
+     * file stays; nobody vouches for the archive. Result: {"file": BackupFile as JSON}; with `all` it is an
+     * operation of the kind convert_all: {"files":[BackupFile as JSON, …]}.
      */
     convert: {
       name: "Convert",
@@ -3396,10 +4159,15 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
    */
   start(request: StartBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /**
-   * Reads an archive, a domain XML, an OVF descriptor or a VMA: configuration of the VM to be restored, with warnings. A warning of the key
+   * Reads an archive, a domain XML, an OVF descriptor, an OVA or a VMA: configuration of the VM to be restored, with warnings. A warning of the key
    * definition_left_out names what a restore on this node would leave out, since it does not vouch for the archive.
    */
   show(request: ShowBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<ShowBackupResponse>>;
+  /**
+   * Starts an operation that does what Show does for an OVA: one that is packed as a whole is unpacked for that, which takes long and can be
+   * cancelled. Result: {"shown": ShowBackupResponse as JSON}.
+   */
+  refresh(request: RefreshBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /**
    * Starts an operation that reads the whole archive and compares checksums and hashes.
    * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,
@@ -3422,8 +4190,9 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
     context: CallContext & CallContextExt,
   ): Promise<DeepPartial<Operation>>;
   /**
-   * Starts an operation that makes an archive of a foreign file that holds a VM with its disks: of a VMA. The file stays; nobody vouches for
-   * the archive. Result: {"file": BackupFile as JSON}.
+   * Starts an operation that makes an archive of a foreign file that holds a VM with its disks: of an OVA, an OVF descriptor or a VMA. The
+   * file stays; nobody vouches for the archive. Result: {"file": BackupFile as JSON}; with `all` it is an
+   * operation of the kind convert_all: {"files":[BackupFile as JSON, …]}.
    */
   convert(request: ConvertBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /**
@@ -3446,10 +4215,15 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
    */
   start(request: DeepPartial<StartBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**
-   * Reads an archive, a domain XML, an OVF descriptor or a VMA: configuration of the VM to be restored, with warnings. A warning of the key
+   * Reads an archive, a domain XML, an OVF descriptor, an OVA or a VMA: configuration of the VM to be restored, with warnings. A warning of the key
    * definition_left_out names what a restore on this node would leave out, since it does not vouch for the archive.
    */
   show(request: DeepPartial<ShowBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<ShowBackupResponse>;
+  /**
+   * Starts an operation that does what Show does for an OVA: one that is packed as a whole is unpacked for that, which takes long and can be
+   * cancelled. Result: {"shown": ShowBackupResponse as JSON}.
+   */
+  refresh(request: DeepPartial<RefreshBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**
    * Starts an operation that reads the whole archive and compares checksums and hashes.
    * Result: {"ok":bool,"problems":[{"member","reason"}],"verified_at":RFC 3339,"hashed":bool,
@@ -3472,8 +4246,9 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
     options?: CallOptions & CallOptionsExt,
   ): Promise<Operation>;
   /**
-   * Starts an operation that makes an archive of a foreign file that holds a VM with its disks: of a VMA. The file stays; nobody vouches for
-   * the archive. Result: {"file": BackupFile as JSON}.
+   * Starts an operation that makes an archive of a foreign file that holds a VM with its disks: of an OVA, an OVF descriptor or a VMA. The
+   * file stays; nobody vouches for the archive. Result: {"file": BackupFile as JSON}; with `all` it is an
+   * operation of the kind convert_all: {"files":[BackupFile as JSON, …]}.
    */
   convert(request: DeepPartial<ConvertBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**

@@ -6,7 +6,7 @@
 
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
-import { ArchiveSignature } from "./backup.ts";
+import { ArchiveSignature, ShowBackupResponse } from "./backup.ts";
 import { DiskSource } from "./disk.ts";
 import { SavedState } from "./domain.ts";
 import { BackupFile } from "./pool.ts";
@@ -52,6 +52,9 @@ export interface OperationResult {
     | { $case: "trim"; value: TrimResult }
     | { $case: "configRestore"; value: ConfigRestoreResult }
     | { $case: "convertBackup"; value: ConvertResult }
+    | { $case: "applianceRestore"; value: ApplianceRestoreResult }
+    | { $case: "convertAll"; value: ConvertAllResult }
+    | { $case: "refreshBackup"; value: RefreshResult }
     | undefined;
 }
 
@@ -76,6 +79,11 @@ export interface ConfigRestoreResult {
   domainId: string;
   name: string;
   warnings: string[];
+}
+
+export interface ApplianceRestoreResult {
+  /** One for each VM, in the file's order. */
+  domains: RestoreResult[];
 }
 
 /** A disk that an operation has made. */
@@ -117,6 +125,15 @@ export interface ConvertResult {
     | undefined;
   /** Of an appliance: subject of the certificate by which it is signed, when an authority that the node trusts vouches for it. */
   signedBy?: string | undefined;
+}
+
+export interface RefreshResult {
+  shown: ShowBackupResponse | undefined;
+}
+
+export interface ConvertAllResult {
+  /** One for each VM, in the file's order. */
+  files: BackupFile[];
 }
 
 export interface TrimResult {
@@ -364,6 +381,15 @@ export const OperationResult: MessageFns<OperationResult> = {
         break;
       case "convertBackup":
         ConvertResult.encode(message.result.value, writer.uint32(242).fork()).join();
+        break;
+      case "applianceRestore":
+        ApplianceRestoreResult.encode(message.result.value, writer.uint32(322).fork()).join();
+        break;
+      case "convertAll":
+        ConvertAllResult.encode(message.result.value, writer.uint32(330).fork()).join();
+        break;
+      case "refreshBackup":
+        RefreshResult.encode(message.result.value, writer.uint32(338).fork()).join();
         break;
     }
     return writer;
@@ -622,6 +648,33 @@ export const OperationResult: MessageFns<OperationResult> = {
             message.result = { $case: "convertBackup", value: ConvertResult.decode(reader, reader.uint32()) };
             continue;
           }
+          case 40: {
+            if (tag !== 322) {
+              break;
+            }
+
+            message.result = {
+              $case: "applianceRestore",
+              value: ApplianceRestoreResult.decode(reader, reader.uint32()),
+            };
+            continue;
+          }
+          case 41: {
+            if (tag !== 330) {
+              break;
+            }
+
+            message.result = { $case: "convertAll", value: ConvertAllResult.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 42: {
+            if (tag !== 338) {
+              break;
+            }
+
+            message.result = { $case: "refreshBackup", value: RefreshResult.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -740,6 +793,18 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "convertBackup", value: ConvertResult.fromJSON(object.convertBackup) }
         : isSet(object.convert_backup)
         ? { $case: "convertBackup", value: ConvertResult.fromJSON(object.convert_backup) }
+        : isSet(object.applianceRestore)
+        ? { $case: "applianceRestore", value: ApplianceRestoreResult.fromJSON(object.applianceRestore) }
+        : isSet(object.appliance_restore)
+        ? { $case: "applianceRestore", value: ApplianceRestoreResult.fromJSON(object.appliance_restore) }
+        : isSet(object.convertAll)
+        ? { $case: "convertAll", value: ConvertAllResult.fromJSON(object.convertAll) }
+        : isSet(object.convert_all)
+        ? { $case: "convertAll", value: ConvertAllResult.fromJSON(object.convert_all) }
+        : isSet(object.refreshBackup)
+        ? { $case: "refreshBackup", value: RefreshResult.fromJSON(object.refreshBackup) }
+        : isSet(object.refresh_backup)
+        ? { $case: "refreshBackup", value: RefreshResult.fromJSON(object.refresh_backup) }
         : undefined,
     };
   },
@@ -806,6 +871,12 @@ export const OperationResult: MessageFns<OperationResult> = {
       obj.configRestore = ConfigRestoreResult.toJSON(message.result.value);
     } else if (message.result?.$case === "convertBackup") {
       obj.convertBackup = ConvertResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "applianceRestore") {
+      obj.applianceRestore = ApplianceRestoreResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "convertAll") {
+      obj.convertAll = ConvertAllResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "refreshBackup") {
+      obj.refreshBackup = RefreshResult.toJSON(message.result.value);
     }
     return obj;
   },
@@ -993,6 +1064,27 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "convertBackup": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = { $case: "convertBackup", value: ConvertResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "applianceRestore": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = {
+            $case: "applianceRestore",
+            value: ApplianceRestoreResult.fromPartial(object.result.value),
+          };
+        }
+        break;
+      }
+      case "convertAll": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "convertAll", value: ConvertAllResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "refreshBackup": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "refreshBackup", value: RefreshResult.fromPartial(object.result.value) };
         }
         break;
       }
@@ -1330,6 +1422,77 @@ export const ConfigRestoreResult: MessageFns<ConfigRestoreResult> = {
     message.domainId = object.domainId ?? "";
     message.name = object.name ?? "";
     message.warnings = object.warnings?.map((e) => e) || [];
+    return message;
+  },
+};
+
+function createBaseApplianceRestoreResult(): ApplianceRestoreResult {
+  return { domains: [] };
+}
+
+export const ApplianceRestoreResult: MessageFns<ApplianceRestoreResult> = {
+  encode(message: ApplianceRestoreResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.domains) {
+      RestoreResult.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ApplianceRestoreResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseApplianceRestoreResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.domains.push(RestoreResult.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ApplianceRestoreResult {
+    return {
+      domains: globalThis.Array.isArray(object?.domains)
+        ? object.domains.map((e: any) => RestoreResult.fromJSON(e))
+        : [],
+    };
+  },
+
+  toJSON(message: ApplianceRestoreResult): unknown {
+    const obj: any = {};
+    if (message.domains?.length) {
+      obj.domains = message.domains.map((e) => RestoreResult.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ApplianceRestoreResult>): ApplianceRestoreResult {
+    return ApplianceRestoreResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ApplianceRestoreResult>): ApplianceRestoreResult {
+    const message = createBaseApplianceRestoreResult();
+    message.domains = object.domains?.map((e) => RestoreResult.fromPartial(e)) || [];
     return message;
   },
 };
@@ -1877,6 +2040,144 @@ export const ConvertResult: MessageFns<ConvertResult> = {
       ? BackupFile.fromPartial(object.file)
       : undefined;
     message.signedBy = object.signedBy ?? undefined;
+    return message;
+  },
+};
+
+function createBaseRefreshResult(): RefreshResult {
+  return { shown: undefined };
+}
+
+export const RefreshResult: MessageFns<RefreshResult> = {
+  encode(message: RefreshResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.shown !== undefined) {
+      ShowBackupResponse.encode(message.shown, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RefreshResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRefreshResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.shown = ShowBackupResponse.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): RefreshResult {
+    return { shown: isSet(object.shown) ? ShowBackupResponse.fromJSON(object.shown) : undefined };
+  },
+
+  toJSON(message: RefreshResult): unknown {
+    const obj: any = {};
+    if (message.shown !== undefined) {
+      obj.shown = ShowBackupResponse.toJSON(message.shown);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<RefreshResult>): RefreshResult {
+    return RefreshResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RefreshResult>): RefreshResult {
+    const message = createBaseRefreshResult();
+    message.shown = (object.shown !== undefined && object.shown !== null)
+      ? ShowBackupResponse.fromPartial(object.shown)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseConvertAllResult(): ConvertAllResult {
+  return { files: [] };
+}
+
+export const ConvertAllResult: MessageFns<ConvertAllResult> = {
+  encode(message: ConvertAllResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.files) {
+      BackupFile.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ConvertAllResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseConvertAllResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.files.push(BackupFile.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ConvertAllResult {
+    return {
+      files: globalThis.Array.isArray(object?.files) ? object.files.map((e: any) => BackupFile.fromJSON(e)) : [],
+    };
+  },
+
+  toJSON(message: ConvertAllResult): unknown {
+    const obj: any = {};
+    if (message.files?.length) {
+      obj.files = message.files.map((e) => BackupFile.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ConvertAllResult>): ConvertAllResult {
+    return ConvertAllResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ConvertAllResult>): ConvertAllResult {
+    const message = createBaseConvertAllResult();
+    message.files = object.files?.map((e) => BackupFile.fromPartial(e)) || [];
     return message;
   },
 };

@@ -83,6 +83,37 @@ export interface StartConfigRestoreRequest_NetworksEntry {
   value: string;
 }
 
+export interface StartApplianceRestoreRequest {
+  operationId: string;
+  file: BackupFileRef | undefined;
+  fileId: string;
+  /** Pool of the disks; empty: the one that holds the file. It must be one that is written to. */
+  poolId: string;
+  /** UUID of the new domain, chosen by the caller; with `all` of the first one. */
+  domainId: string;
+  /** Name of the new domain; empty: that of the file when it is free, else with a suffix. Empty with `all`. */
+  name: string;
+  /** Which VM of an OVF descriptor: its id, or a name that only one has; empty: the only one. */
+  system: string;
+  /** Which configuration of it; empty: the default one. */
+  configuration: string;
+  /** As in StartConfigRestoreRequest; with `all` a name must be that of a network of one of the VMs. */
+  networks: { [key: string]: string };
+  /** Disks and network adapters become virtio. */
+  virtio: boolean;
+  /** MAC addresses stay but for those that a domain of this node has. Without, all are new. */
+  keepMacs: boolean;
+  /** Start the domains when they are restored. */
+  startOn: boolean;
+  /** Every VM of an OVF descriptor, all of them or none. `system` is empty then. */
+  all: boolean;
+}
+
+export interface StartApplianceRestoreRequest_NetworksEntry {
+  key: string;
+  value: string;
+}
+
 function createBaseStartRestoreRequest(): StartRestoreRequest {
   return {
     operationId: "",
@@ -767,6 +798,424 @@ export const StartConfigRestoreRequest_NetworksEntry: MessageFns<StartConfigRest
   },
 };
 
+function createBaseStartApplianceRestoreRequest(): StartApplianceRestoreRequest {
+  return {
+    operationId: "",
+    file: undefined,
+    fileId: "",
+    poolId: "",
+    domainId: "",
+    name: "",
+    system: "",
+    configuration: "",
+    networks: {},
+    virtio: false,
+    keepMacs: false,
+    startOn: false,
+    all: false,
+  };
+}
+
+export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreRequest> = {
+  encode(message: StartApplianceRestoreRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    if (message.file !== undefined) {
+      BackupFileRef.encode(message.file, writer.uint32(18).fork()).join();
+    }
+    if (message.fileId !== "") {
+      writer.uint32(26).string(message.fileId);
+    }
+    if (message.poolId !== "") {
+      writer.uint32(34).string(message.poolId);
+    }
+    if (message.domainId !== "") {
+      writer.uint32(42).string(message.domainId);
+    }
+    if (message.name !== "") {
+      writer.uint32(50).string(message.name);
+    }
+    if (message.system !== "") {
+      writer.uint32(58).string(message.system);
+    }
+    if (message.configuration !== "") {
+      writer.uint32(66).string(message.configuration);
+    }
+    globalThis.Object.entries(message.networks).forEach(([key, value]: [string, string]) => {
+      StartApplianceRestoreRequest_NetworksEntry.encode({ key: key as any, value }, writer.uint32(74).fork()).join();
+    });
+    if (message.virtio !== false) {
+      writer.uint32(80).bool(message.virtio);
+    }
+    if (message.keepMacs !== false) {
+      writer.uint32(88).bool(message.keepMacs);
+    }
+    if (message.startOn !== false) {
+      writer.uint32(96).bool(message.startOn);
+    }
+    if (message.all !== false) {
+      writer.uint32(104).bool(message.all);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StartApplianceRestoreRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStartApplianceRestoreRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.file = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.fileId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.poolId = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.domainId = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.system = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.configuration = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            const entry9 = StartApplianceRestoreRequest_NetworksEntry.decode(reader, reader.uint32());
+            if (entry9.value !== undefined) {
+              message.networks[entry9.key] = entry9.value;
+            }
+            continue;
+          }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.virtio = reader.bool();
+            continue;
+          }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.keepMacs = reader.bool();
+            continue;
+          }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.startOn = reader.bool();
+            continue;
+          }
+          case 13: {
+            if (tag !== 104) {
+              break;
+            }
+
+            message.all = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): StartApplianceRestoreRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+      file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
+      fileId: isSet(object.fileId)
+        ? globalThis.String(object.fileId)
+        : isSet(object.file_id)
+        ? globalThis.String(object.file_id)
+        : "",
+      poolId: isSet(object.poolId)
+        ? globalThis.String(object.poolId)
+        : isSet(object.pool_id)
+        ? globalThis.String(object.pool_id)
+        : "",
+      domainId: isSet(object.domainId)
+        ? globalThis.String(object.domainId)
+        : isSet(object.domain_id)
+        ? globalThis.String(object.domain_id)
+        : "",
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      system: isSet(object.system) ? globalThis.String(object.system) : "",
+      configuration: isSet(object.configuration) ? globalThis.String(object.configuration) : "",
+      networks: isObject(object.networks)
+        ? (globalThis.Object.entries(object.networks) as [string, any][]).reduce(
+          (acc: { [key: string]: string }, [key, value]: [string, any]) => {
+            globalThis.Object.defineProperty(acc, key, {
+              value: globalThis.String(value),
+              enumerable: true,
+              configurable: true,
+              writable: true,
+            });
+            return acc;
+          },
+          {},
+        )
+        : {},
+      virtio: isSet(object.virtio) ? globalThis.Boolean(object.virtio) : false,
+      keepMacs: isSet(object.keepMacs)
+        ? globalThis.Boolean(object.keepMacs)
+        : isSet(object.keep_macs)
+        ? globalThis.Boolean(object.keep_macs)
+        : false,
+      startOn: isSet(object.startOn)
+        ? globalThis.Boolean(object.startOn)
+        : isSet(object.start_on)
+        ? globalThis.Boolean(object.start_on)
+        : false,
+      all: isSet(object.all) ? globalThis.Boolean(object.all) : false,
+    };
+  },
+
+  toJSON(message: StartApplianceRestoreRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    if (message.file !== undefined) {
+      obj.file = BackupFileRef.toJSON(message.file);
+    }
+    if (message.fileId !== "") {
+      obj.fileId = message.fileId;
+    }
+    if (message.poolId !== "") {
+      obj.poolId = message.poolId;
+    }
+    if (message.domainId !== "") {
+      obj.domainId = message.domainId;
+    }
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.system !== "") {
+      obj.system = message.system;
+    }
+    if (message.configuration !== "") {
+      obj.configuration = message.configuration;
+    }
+    if (message.networks) {
+      const entries = globalThis.Object.entries(message.networks) as [string, string][];
+      if (entries.length > 0) {
+        obj.networks = {};
+        entries.forEach(([k, v]) => {
+          obj.networks[k] = v;
+        });
+      }
+    }
+    if (message.virtio !== false) {
+      obj.virtio = message.virtio;
+    }
+    if (message.keepMacs !== false) {
+      obj.keepMacs = message.keepMacs;
+    }
+    if (message.startOn !== false) {
+      obj.startOn = message.startOn;
+    }
+    if (message.all !== false) {
+      obj.all = message.all;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<StartApplianceRestoreRequest>): StartApplianceRestoreRequest {
+    return StartApplianceRestoreRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<StartApplianceRestoreRequest>): StartApplianceRestoreRequest {
+    const message = createBaseStartApplianceRestoreRequest();
+    message.operationId = object.operationId ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFileRef.fromPartial(object.file)
+      : undefined;
+    message.fileId = object.fileId ?? "";
+    message.poolId = object.poolId ?? "";
+    message.domainId = object.domainId ?? "";
+    message.name = object.name ?? "";
+    message.system = object.system ?? "";
+    message.configuration = object.configuration ?? "";
+    message.networks = (globalThis.Object.entries(object.networks ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.virtio = object.virtio ?? false;
+    message.keepMacs = object.keepMacs ?? false;
+    message.startOn = object.startOn ?? false;
+    message.all = object.all ?? false;
+    return message;
+  },
+};
+
+function createBaseStartApplianceRestoreRequest_NetworksEntry(): StartApplianceRestoreRequest_NetworksEntry {
+  return { key: "", value: "" };
+}
+
+export const StartApplianceRestoreRequest_NetworksEntry: MessageFns<StartApplianceRestoreRequest_NetworksEntry> = {
+  encode(message: StartApplianceRestoreRequest_NetworksEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): StartApplianceRestoreRequest_NetworksEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseStartApplianceRestoreRequest_NetworksEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): StartApplianceRestoreRequest_NetworksEntry {
+    return {
+      key: isSet(object.key) ? globalThis.String(object.key) : "",
+      value: isSet(object.value) ? globalThis.String(object.value) : "",
+    };
+  },
+
+  toJSON(message: StartApplianceRestoreRequest_NetworksEntry): unknown {
+    const obj: any = {};
+    if (message.key !== "") {
+      obj.key = message.key;
+    }
+    if (message.value !== "") {
+      obj.value = message.value;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<StartApplianceRestoreRequest_NetworksEntry>): StartApplianceRestoreRequest_NetworksEntry {
+    return StartApplianceRestoreRequest_NetworksEntry.fromPartial(base ?? {});
+  },
+  fromPartial(
+    object: DeepPartial<StartApplianceRestoreRequest_NetworksEntry>,
+  ): StartApplianceRestoreRequest_NetworksEntry {
+    const message = createBaseStartApplianceRestoreRequest_NetworksEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
+    return message;
+  },
+};
+
 /** Restoring VMs from archives on this node. */
 export type RestoreServiceDefinition = typeof RestoreServiceDefinition;
 export const RestoreServiceDefinition = {
@@ -786,13 +1235,26 @@ export const RestoreServiceDefinition = {
       options: {},
     },
     /**
-     * Starts the definition of a VM from a domain XML, an OVF descriptor or a VMA, without its disks, images, block devices and host devices; each of
+     * Starts the definition of a VM from a domain XML, an OVF descriptor, an OVA or a VMA, without its disks, images, block devices and host devices; each of
      * them, and all else that was replaced or left out, is a warning. Nobody vouches for such a file: the call needs the permission
      * backup.restore_foreign. Nothing of the VM is left after a failure or a cancel. Result: {"domain_id","name","warnings":[…]}.
      */
     startConfig: {
       name: "StartConfig",
       requestType: StartConfigRestoreRequest as typeof StartConfigRestoreRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
+      responseStream: false,
+      options: {},
+    },
+    /**
+     * Starts a restore of a VM with its disks from an OVA, an OVF descriptor or a VMA, without an archive in between; or of each VM of it. What was
+     * replaced or left out is a warning. Nobody vouches for such a file: the call needs the permission backup.restore_foreign. Nothing of any VM is
+     * left after a failure or a cancel. Result: {"domains":[as that of Start, …]}, in the file's order.
+     */
+    startAppliance: {
+      name: "StartAppliance",
+      requestType: StartApplianceRestoreRequest as typeof StartApplianceRestoreRequest,
       requestStream: false,
       responseType: Operation as typeof Operation,
       responseStream: false,
@@ -808,12 +1270,21 @@ export interface RestoreServiceImplementation<CallContextExt = {}> {
    */
   start(request: StartRestoreRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /**
-   * Starts the definition of a VM from a domain XML, an OVF descriptor or a VMA, without its disks, images, block devices and host devices; each of
+   * Starts the definition of a VM from a domain XML, an OVF descriptor, an OVA or a VMA, without its disks, images, block devices and host devices; each of
    * them, and all else that was replaced or left out, is a warning. Nobody vouches for such a file: the call needs the permission
    * backup.restore_foreign. Nothing of the VM is left after a failure or a cancel. Result: {"domain_id","name","warnings":[…]}.
    */
   startConfig(
     request: StartConfigRestoreRequest,
+    context: CallContext & CallContextExt,
+  ): Promise<DeepPartial<Operation>>;
+  /**
+   * Starts a restore of a VM with its disks from an OVA, an OVF descriptor or a VMA, without an archive in between; or of each VM of it. What was
+   * replaced or left out is a warning. Nobody vouches for such a file: the call needs the permission backup.restore_foreign. Nothing of any VM is
+   * left after a failure or a cancel. Result: {"domains":[as that of Start, …]}, in the file's order.
+   */
+  startAppliance(
+    request: StartApplianceRestoreRequest,
     context: CallContext & CallContextExt,
   ): Promise<DeepPartial<Operation>>;
 }
@@ -825,12 +1296,21 @@ export interface RestoreServiceClient<CallOptionsExt = {}> {
    */
   start(request: DeepPartial<StartRestoreRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**
-   * Starts the definition of a VM from a domain XML, an OVF descriptor or a VMA, without its disks, images, block devices and host devices; each of
+   * Starts the definition of a VM from a domain XML, an OVF descriptor, an OVA or a VMA, without its disks, images, block devices and host devices; each of
    * them, and all else that was replaced or left out, is a warning. Nobody vouches for such a file: the call needs the permission
    * backup.restore_foreign. Nothing of the VM is left after a failure or a cancel. Result: {"domain_id","name","warnings":[…]}.
    */
   startConfig(
     request: DeepPartial<StartConfigRestoreRequest>,
+    options?: CallOptions & CallOptionsExt,
+  ): Promise<Operation>;
+  /**
+   * Starts a restore of a VM with its disks from an OVA, an OVF descriptor or a VMA, without an archive in between; or of each VM of it. What was
+   * replaced or left out is a warning. Nobody vouches for such a file: the call needs the permission backup.restore_foreign. Nothing of any VM is
+   * left after a failure or a cancel. Result: {"domains":[as that of Start, …]}, in the file's order.
+   */
+  startAppliance(
+    request: DeepPartial<StartApplianceRestoreRequest>,
     options?: CallOptions & CallOptionsExt,
   ): Promise<Operation>;
 }

@@ -1,0 +1,161 @@
+/**
+ * A VM with its disks out of a foreign file, without an archive in between (specification 2.3, "restore with disks"): of an OVA, an OVF
+ * descriptor with its disks beside it, an archive of Proxmox VE; or each VM of it.
+ *
+ * check → read → disks → define → start. What QEMU cannot read where it stands is unpacked once, into spare files that go at the end; from
+ * there each disk becomes a qcow2 image in the pool. Nobody vouches for such a file: libvirt gets its definition through the gate for foreign
+ * XML, with no file in it but those images. Each file and domain is declared before it appears, so whatever stops it leaves nothing of any VM.
+ */
+import { join } from 'node:path';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import type { RestoreResult } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation_result';
+import type { StartApplianceRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
+import { newId } from '@virtkeep/shared/ids';
+import { diskId } from '../../disks/index.ts';
+import { fromLibvirt } from '../../libvirt/errors.ts';
+import { BACKUPS_DIR, type PoolRecord, requireSpace } from '../../pools/index.ts';
+import { chosenNetworks, requireInFile } from '../config-restore/choose-networks.ts';
+import { identify } from '../config-restore/identify.ts';
+import { readFacts } from '../config-restore/node-facts.ts';
+import { type PlannedVm, planAppliance } from '../config-restore/plan.ts';
+import type { OperationContext, Workflow } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { defineOwnDomain } from '../domain/define-own.ts';
+import { chooseIdentity } from '../domain/identity.ts';
+import type { ConvertPlan } from './convert.ts';
+import type { ForeignFile } from './foreign.ts';
+import { type NewDisk, writeDisks } from './new-disks.ts';
+import { authoritiesOf, choicesOf, openForeign } from './open-foreign.ts';
+
+/** The steps in order, for the tests that kill the agent at each of them. */
+export const APPLIANCE_RESTORE_STEPS = ['check', 'read', 'disks', 'define', 'start'] as const;
+
+/** A VM that is to come, decided before anything is made. */
+interface ComingVm {
+  foreign: ForeignFile;
+  domainId: string;
+  planned: PlannedVm;
+}
+
+interface Restoring {
+  dependencies: WorkflowDependencies;
+  request: StartApplianceRestoreRequest;
+  target: PoolRecord;
+  source: ConvertPlan['source'];
+  /** What is to be closed whatever happens. */
+  opened: ForeignFile[];
+}
+
+/** The workflow: new domains; a failure or a cancel leaves nothing of any. Result: as `RestoreService.StartAppliance` tells. */
+export function applianceRestoreWorkflow(
+  dependencies: WorkflowDependencies,
+  request: StartApplianceRestoreRequest,
+  { source, target }: ConvertPlan,
+): Workflow {
+  return async context => {
+    const opened: ForeignFile[] = [];
+    try {
+      await run({ dependencies, request, source, target, opened }, context);
+    } catch (error) {
+      throwIfAborted(context.signal);
+      throw fromLibvirt(error, 'appliance_restore');
+    } finally {
+      // one that cannot be closed keeps no other open
+      await Promise.allSettled(opened.map(foreign => foreign.close()));
+    }
+  };
+}
+
+async function run(restoring: Restoring, context: OperationContext): Promise<void> {
+  const { dependencies, request, target } = restoring;
+  const vms = await context.step('check', () => check(restoring, context));
+  const disks = await context.step('read', () => readAll(vms, target, context));
+  await context.step('disks', async () => {
+    await writeDisks(context, disks);
+    for (const { foreign } of vms) await foreign.requireSame();
+  });
+  const domains = await context.step('define', () => define(restoring, vms, context));
+  await context.step('start', async () => {
+    if (!request.startOn) return;
+    for (const { domainId } of domains) {
+      throwIfAborted(context.signal);
+      await dependencies.libvirt().domain(domainId).create(0, { timeoutMs: 0 });
+    }
+  });
+  context.commit({ $case: 'applianceRestore', value: { domains } });
+}
+
+/** Everything that is decided before anything is made. */
+async function check(restoring: Restoring, context: OperationContext): Promise<ComingVm[]> {
+  const { dependencies, request, source, target, opened } = restoring;
+  const { signal } = context;
+  const authorities = await authoritiesOf(dependencies);
+  for (const { system, configuration } of request.all ? await choicesOf(source, request, signal) : [request])
+    opened.push(await openForeign(source, { system, configuration, excludeIso: true, authorities }, context));
+  const facts = await readFacts(dependencies.libvirt());
+  const networks = chosenNetworks(request.networks, facts, dependencies.nodeName);
+  const vms = opened.map((foreign, index): ComingVm => {
+    const paths = foreign.appliance.disks.map(() => join(target.path!, `${newId()}.qcow2`));
+    const choice = { networks, virtio: request.virtio };
+    const planned = planAppliance(foreign.appliance, choice, facts, { pathOf: disk => paths[disk]! });
+    return { foreign, planned, domainId: index === 0 ? request.domainId : newId() };
+  });
+  const names = vms.flatMap(({ planned }) => planned.networks);
+  requireInFile(request.networks, names, source.filename);
+  await requireFreeIdentities(dependencies, request, vms);
+  const bytes = opened.map(({ dataBytes, spareBytes }) => dataBytes + spareBytes);
+  await requireSpace(
+    target,
+    bytes.reduce((sum, one) => sum + one, 0),
+  );
+  return vms;
+}
+
+/** They are chosen when the domains are defined; what would fail then fails before the disks are written. */
+async function requireFreeIdentities(
+  dependencies: WorkflowDependencies,
+  { name }: StartApplianceRestoreRequest,
+  vms: readonly ComingVm[],
+): Promise<void> {
+  const { libvirt, nodeName } = dependencies;
+  for (const { domainId, planned } of vms)
+    await chooseIdentity(libvirt(), { domainId, name, keepIdentity: false }, planned.config, nodeName);
+}
+
+/** @returns the disks of all VMs, as they are to be written */
+async function readAll(
+  vms: readonly ComingVm[],
+  target: PoolRecord,
+  context: OperationContext,
+): Promise<NewDisk[]> {
+  const disks: NewDisk[] = [];
+  for (const { foreign, planned } of vms) {
+    const contents = await foreign.readDisks(context, join(target.path!, BACKUPS_DIR));
+    disks.push(...planned.brought.map(({ index, path }) => ({ ...contents[index]!, path })));
+  }
+  return disks;
+}
+
+/** One after another: a name and addresses that one of them has are taken for the next. */
+async function define(
+  { dependencies, request, target }: Restoring,
+  vms: readonly ComingVm[],
+  context: OperationContext,
+): Promise<RestoreResult[]> {
+  const domains: RestoreResult[] = [];
+  for (const { foreign, planned, domainId } of vms) {
+    throwIfAborted(context.signal);
+    const { name, keepMacs } = request;
+    const asked = { domainId, name, keepMacs };
+    const { identity, xml, warnings: told } = await identify(dependencies, asked, planned, context.signal);
+    const warnings = [...foreign.warnings, ...told];
+    for (const text of warnings) context.warn(vms.length > 1 ? `${identity.name}: ${text}` : text);
+    const files = planned.brought.map(({ path }) => path);
+    await defineOwnDomain(dependencies, context, { domainId, files }, xml);
+    const disks = planned.brought.map(({ path, targetDev }) => ({
+      ...{ id: diskId(path, target), path, poolId: target.id, targetDev },
+    }));
+    domains.push({ domainId, name: identity.name, disks, warnings, poolChanged: false });
+  }
+  return domains;
+}

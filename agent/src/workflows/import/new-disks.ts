@@ -1,0 +1,63 @@
+/** Disks of a foreign VM, written as qcow2 images of their own. */
+import { availableParallelism } from 'node:os';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { syncFile } from '@virtkeep/shared/files';
+import { mapLimited } from '@virtkeep/shared/limit';
+import { convertToQcow2 } from '../../archive/index.ts';
+import type { OperationContext } from '../context.ts';
+import { makeNewFile } from '../new-file.ts';
+import type { ForeignDisk } from './foreign.ts';
+
+export interface NewDisk extends ForeignDisk {
+  /** Of the image, which does not exist yet. */
+  path: string;
+}
+
+/** So many images are written at a time: each is read by a program of its own, and more only make the storage seek. */
+const MOST_AT_ONCE = 4;
+
+/**
+ * All of them or, after the first failure, none any more: when this throws, nothing writes to them. They go when the operation fails.
+ * @throws VirtkeepError disk_full, file_exists, qemu_img_failed, io_failed, canceled
+ */
+export async function writeDisks(context: OperationContext, disks: readonly NewDisk[]): Promise<void> {
+  for (const { path } of disks) await makeNewFile(context, path, true, { inPool: true });
+  const stop = new AbortController();
+  const signal = AbortSignal.any([context.signal, stop.signal]);
+  const doneBytes = disks.map(() => 0);
+  context.progress.total(disks.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0));
+  const write = async (index: number) => {
+    await writeDisk(disks[index]!, signal, bytes => {
+      doneBytes[index] = bytes;
+      context.progress.done(doneBytes.reduce((sum, done) => sum + done, 0));
+    });
+  };
+  let failure: { error: unknown } | undefined;
+  const width = Math.min(availableParallelism(), MOST_AT_ONCE);
+  await mapLimited([...disks.keys()], width, index =>
+    write(index).catch((error: unknown) => {
+      failure ??= { error };
+      stop.abort(error);
+    }),
+  );
+  throwIfAborted(context.signal);
+  if (failure) throw failure.error;
+}
+
+async function writeDisk(
+  { path, sizeBytes, content }: NewDisk,
+  signal: AbortSignal,
+  onBytes: (doneBytes: number) => void,
+): Promise<void> {
+  throwIfAborted(signal);
+  try {
+    const target = { path, virtualSizeBytes: sizeBytes };
+    await convertToQcow2(content, target, signal, fraction => onBytes(Math.floor(fraction * sizeBytes)));
+    await syncFile(path);
+    onBytes(sizeBytes);
+  } catch (error) {
+    if (hasKey(error, 'disk_full')) throw new VirtkeepError('disk_full', { path }, { cause: error });
+    throw error;
+  }
+}

@@ -1,0 +1,68 @@
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { readForeign } from '@virtkeep/shared/foreign-file';
+import { MiB } from '@virtkeep/shared/units';
+import { applianceOf, systemsOf } from '../../ovf/index.ts';
+import { backupTypeOf } from '../../pools/index.ts';
+import type { FoundFile } from '../archives/find-file.ts';
+import { definitionTypeOf, readDefinitionFile } from '../config-restore/definition-file.ts';
+import { networksOf } from '../config-restore/networks.ts';
+import type { OperationContext } from '../context.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import type { ForeignFile } from './foreign.ts';
+import { type OvfChoice, openForeignOvf } from './foreign-ovf.ts';
+import { openForeignVma } from './foreign-vma.ts';
+
+/** One VM of a foreign file. @throws VirtkeepError as `openForeignOvf` and `openForeignVma` */
+export const openForeign = (
+  source: FoundFile,
+  choice: OvfChoice,
+  context: OperationContext,
+): Promise<ForeignFile> =>
+  backupTypeOf(source.filename) === 'vma'
+    ? openForeignVma(source, context)
+    : openForeignOvf(source, choice, context);
+
+const MAX_AUTHORITIES_BYTES = 4 * MiB;
+
+/**
+ * Who may vouch for an appliance, in PEM. Read each time: an administrator may have changed it.
+ * @throws VirtkeepError io_failed, file_too_large, not_a_file
+ */
+export async function authoritiesOf({ trustedCaFile }: WorkflowDependencies): Promise<string | undefined> {
+  if (trustedCaFile === undefined) return undefined;
+  try {
+    return (await readForeign(trustedCaFile, MAX_AUTHORITIES_BYTES)).toString('latin1');
+  } catch (error) {
+    throw fromIoError(error, 'reading', trustedCaFile);
+  }
+}
+
+type VmChoice = Pick<OvfChoice, 'system' | 'configuration'>;
+
+/** A VM of a file, as it is chosen. */
+export interface ChosenVm extends VmChoice {
+  /** Networks that its adapters are connected to. */
+  networks: string[];
+}
+
+/**
+ * The VMs that a file describes.
+ * @throws VirtkeepError conflicting_fields, ovf_system_ambiguous when one of them cannot be named, ovf_configuration_unknown, and as
+ * `readDefinitionFile`
+ */
+export async function choicesOf(
+  source: FoundFile,
+  { system, configuration }: VmChoice,
+  signal: AbortSignal,
+): Promise<ChosenVm[]> {
+  if (system !== '')
+    throw new VirtkeepError('conflicting_fields', { first: 'all', second: 'system', field: 'all' });
+  const file = await readDefinitionFile(source, definitionTypeOf(source.filename)!, { signal });
+  if (file.type === 'xml') return [];
+  if (file.type === 'vma') return [{ system: '', configuration: '', networks: networksOf(file.appliance) }];
+  const { envelope } = file;
+  return systemsOf(envelope).map(({ id, name }) => {
+    const own = { system: id || name, ...(configuration === '' ? {} : { configuration }) };
+    return { system: own.system, configuration, networks: networksOf(applianceOf(envelope, own)) };
+  });
+}
