@@ -66,6 +66,9 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   trim: [[{ file, removedStates: [1, 2] }, `{"file":${FILE},"removed_states":[1,2]}`]],
   recompressCopy: [[{ file }, `{"file":${FILE}}`]],
   convertBackup: [[{ file }, `{"file":${FILE}}`]],
+  exportBackup: [
+    [{ file, path: '/p/a', files: ['/p/a/a.ovf'] }, `{"file":${FILE},"path":"/p/a","files":["/p/a/a.ovf"]}`],
+  ],
   scanPool: [
     [{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`],
     [{ files: [] }, '{"files":[]}'],
