@@ -7,6 +7,7 @@ import type { BuildStory } from '../undo-model.ts';
 import { extendOtherwise, fullBackup, increment } from './backup.ts';
 import { configRestore } from './config-restore.ts';
 import { convertForeign } from './convert.ts';
+import { exportBackup } from './export.ts';
 import { recompress, removal, trim } from './files.ts';
 import { instantRestore } from './instant.ts';
 import { newIso } from './iso.ts';
@@ -21,7 +22,7 @@ import { zfsInstant } from './zfs.ts';
 
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
-  ...{ extendOtherwise, trim, configRestore, convertForeign },
+  ...{ extendOtherwise, trim, configRestore, convertForeign, exportBackup },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
   ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
@@ -45,6 +46,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   instantRestoreWorkflow: ['instantRestore'],
   configRestoreWorkflow: ['configRestore'],
   convertBackupWorkflow: ['convertForeign'],
+  exportBackupWorkflow: ['exportBackup'],
   cloneWorkflow: ['clone'],
   changeTemplateWorkflow: ['changeTemplate'],
   removeDomain: ['removal'],
@@ -94,7 +96,7 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   unused_layers: ['revert'],
   appended_archive: ['increment', 'extendOtherwise'],
   archive: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign'],
-  reserved_name: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign'],
+  reserved_name: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign', 'exportBackup'],
   replaced_archive: ['recompress', 'extendOtherwise'],
   trimmed_archive: ['trim'],
   file: [
@@ -109,8 +111,9 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'trim',
     'newIso',
     'convertForeign',
+    'exportBackup',
   ],
-  directory: ['offline'],
+  directory: ['offline', 'exportBackup'],
   domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'configRestore'],
   instant_pull: ['instantRestore'],
   archive_access: ['instantRestore'],

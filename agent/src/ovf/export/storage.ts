@@ -31,7 +31,7 @@ const FLOPPIES = 2;
 /** Of a kind; VMware takes no more. */
 const MAX_CONTROLLERS = 4;
 
-/** Guests with virtio's drivers find the first where it is known, and every platform has the second (DSP0243, 8.3). */
+/** In the order of preference, as DSP0243 allows: for guests with the drivers of virtio where it is known, and what every platform has. */
 const VIRTIO = 'virtio lsilogic';
 const SCSI_MODELS: Record<string, string> = {
   lsilogic: 'lsilogic',
