@@ -34,11 +34,11 @@ async function grown(compress: boolean) {
   await (await guest.start()).waitForAgent();
   const write = (note: string) => guest.sh(`echo ${note} > /mnt/vda/note; sync`);
   await write('one');
-  const filename = await lab.backup(guest, { incremental: true, compress });
-  const extend = { file: { poolId: lab.alone.world.node.pool(1).uuid, filename } }.file;
+  const { filename, id } = await lab.backedUp(guest, { canBeIncremental: true, compress });
+  const extend = { poolId: lab.alone.world.node.pool(1).uuid, filename };
   for (const note of ['two', 'three']) {
     await write(note);
-    await lab.backup(guest, { incremental: true, compress, extend, extendFileId: newId() });
+    await lab.backup(guest, { extend, extendFileId: id });
   }
   return { guest, filename };
 }
@@ -156,15 +156,15 @@ test('what cannot be exported is refused, and leaves nothing', async () => {
   expect((await failed(archive, { format: 'ova', name: 'taken.ova' })).msgKey).toBe('file_exists');
   expect(readFileSync(join(lab.directory, 'taken.ova'), 'utf8')).toBe('x');
   rmSync(join(lab.directory, 'taken.ova'));
-  for (const [request, key] of [
-    [{ format: 'vhd' }, 'invalid_field'],
-    [{ format: 'ova', name: '../up' }, 'invalid_name'],
-    [{ format: 'ova', name: '.hidden' }, 'invalid_name'],
-    [{ format: 'ova', poolId: newId() }, 'pool_not_found'],
+  for (const [request, said] of [
+    [{ format: 'vhd' }, 'must be ova, ovf, qcow2'],
+    [{ format: 'ova', name: '../up' }, 'cannot be used'],
+    [{ format: 'ova', name: '.hidden' }, 'cannot be used'],
+    [{ format: 'ova', poolId: newId() }, 'pool'],
   ] as const)
-    await expect(lab.startExport(archive, request)).rejects.toThrow(key);
+    await expect(lab.startExport(archive, request)).rejects.toThrow(said);
   const exported = await lab.export(archive, { format: 'ova' });
-  await expect(lab.startExport(exported.filename, { format: 'ova' })).rejects.toThrow('file_not_backup');
+  await expect(lab.startExport(exported.filename, { format: 'ova' })).rejects.toThrow('is of type OVA');
   // made of what came from elsewhere: nobody vouches for it
   const convert = newId();
   const file = { poolId: lab.alone.world.node.pool(1).uuid, filename: exported.filename };

@@ -62,7 +62,12 @@ export class ExportLab {
 
   /** @returns the name of the archive */
   async backup(guest: Guest, request: object = {}): Promise<string> {
-    return fileOf(await this.alone.heard(await this.alone.startBackup(guest, request))).filename;
+    return (await this.backedUp(guest, request)).filename;
+  }
+
+  async backedUp(guest: Guest, request: object): Promise<{ filename: string; id: string }> {
+    const { file } = resultOf(await this.alone.heard(await this.alone.startBackup(guest, request)), 'backup');
+    return file!;
   }
 
   async startExport(filename: string, request: object): Promise<string> {

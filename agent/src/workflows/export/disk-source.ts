@@ -1,20 +1,22 @@
 /**
- * The disks of a restore point as QEMU reads them: of a plain archive where they stand, of a compressed one out of spare files. Nothing
- * opens what a layer's header names: the chain is told, and each layer is judged before.
+ * The disks of a restore point as QEMU reads them: of a plain archive the lowest layer where it stands, everything else out of spare files.
+ * Nothing opens what a layer's header names: it is written anew, or told, and each layer is judged before.
  */
 import { join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { roundUp } from '@virtkeep/shared/units';
-import type { Archive } from '../../archive/index.ts';
+import type { Archive, ManifestLayer } from '../../archive/index.ts';
 import { imageInfo, readImageHeader, SECTOR_BYTES } from '../../disks/index.ts';
 import { removePieces } from '../../images/index.ts';
 import { judgeStack, MERGED_AT_ONCE, type MemberFile, mergeImages } from '../archives/image-stack.ts';
 import type { OperationContext } from '../context.ts';
-import type { EffectHandle } from '../effect.ts';
+import type { EffectHandle, Slice } from '../effect.ts';
 import { makeNewFile } from '../new-file.ts';
-import { sliceSource } from '../restore/instant/chain.ts';
+import { bottomBacking, sliceSource } from '../restore/instant/chain.ts';
 import type { PlannedDisk } from './plan.ts';
+
+type ImageHeader = Awaited<ReturnType<typeof readImageHeader>>;
 
 /** A node of QEMU's block layer. */
 export type BlockNode = Readonly<Record<string, unknown>>;
@@ -40,12 +42,21 @@ export interface Reading {
   unpacked: { bytes: number };
 }
 
-/** Layers that are read in place; more would not go into an argument of a program, and QEMU is slow with them. */
-export const MAX_LAYERS_IN_PLACE = MERGED_AT_ONCE;
+/** Layers that are unpacked at a time before they become one. */
+const LAYERS_AT_ONCE = MERGED_AT_ONCE;
 
-/** Whether the layers of a disk are unpacked before they are read. */
-export const isUnpacked = ({ format }: Pick<Archive, 'format'>, { record }: PlannedDisk): boolean =>
-  format !== 'tar' || record.layers.length > MAX_LAYERS_IN_PLACE;
+/**
+ * The layers of a disk that are unpacked before they are read: all but the lowest of a plain archive. QEMU takes for an image whose header
+ * names another file nothing in its place but a whole file, so these get headers of ours.
+ */
+export function unpackedLayers(
+  { format }: Pick<Archive, 'format'>,
+  { record: { layers, base } }: PlannedDisk,
+): readonly ManifestLayer[] {
+  if (format !== 'tar') return layers;
+  if (layers.length === 1) return [];
+  return base === null ? layers.slice(1) : layers;
+}
 
 /**
  * @param base of a thin clone
@@ -57,44 +68,51 @@ export async function openDisk(
   disk: PlannedDisk,
   base: TemplateFile | null,
 ): Promise<DiskSource> {
-  if (isUnpacked(reading.archive, disk)) return unpacked(context, reading, disk, base);
-  return { disk, node: await inPlace(context.signal, reading.archive, disk, base), remove: async () => {} };
+  const { archive } = reading;
+  const layers = unpackedLayers(archive, disk);
+  const [lowest] = disk.record.layers;
+  if (layers.includes(lowest!)) return stacked(context, reading, disk, { layers, below: base });
+  const { slice, header } = await judgedSlice(context.signal, archive, disk, lowest!.member);
+  if (layers.length > 0) {
+    // its own header is believed
+    if (header.backingFile !== undefined) throw damaged(archive, `${slice.member} stands on another file`);
+    const below = { path: bottomBacking(archive.path, slice), format: 'qcow2' };
+    return stacked(context, reading, disk, { layers, below });
+  }
+  requireSize(archive, disk, header.virtualSize);
+  const size = roundUp(slice.sizeBytes, SECTOR_BYTES);
+  const file = {
+    driver: 'raw',
+    offset: slice.offset,
+    size,
+    file: { driver: 'file', filename: archive.path },
+  };
+  const backing = base && { driver: base.format, file: { driver: 'file', filename: base.path } };
+  return { disk, node: { driver: 'qcow2', file, backing }, remove: async () => {} };
 }
 
-async function inPlace(
+/** A layer where it stands, judged: by our own reading of its header, and by qemu-img under bounds. */
+async function judgedSlice(
   signal: AbortSignal,
   archive: Archive,
   disk: PlannedDisk,
-  base: TemplateFile | null,
-): Promise<BlockNode> {
-  const { path } = archive;
-  const members = new Map(archive.members.map(member => [member.name, member]));
-  let node: BlockNode | null = base && { driver: base.format, file: { driver: 'file', filename: base.path } };
-  for (const { member: name } of disk.record.layers) {
-    const member = members.get(name);
-    if (member === undefined || member.isSpecial) throw damaged(archive, `it has no layer "${name}"`);
-    const { dataOffset: offset, sizeBytes } = member;
-    const header = await readImageHeader(path, offset);
-    refuseHeader(archive, name, header);
-    if (header.encrypted) throw encrypted(archive, disk);
-    const info = await imageInfo(sliceSource(path, { member: name, offset, sizeBytes }), {
-      signal,
-      untrusted: true,
-    });
-    if (info.corrupt) throw damaged(archive, `"${name}" is marked as corrupt`);
-    const size = roundUp(sizeBytes, SECTOR_BYTES);
-    const file = { driver: 'raw', offset, size, file: { driver: 'file', filename: path } };
-    node = { driver: 'qcow2', file, backing: node };
-    if (name === disk.record.layers.at(-1)!.member) requireSize(archive, disk, header.virtualSize);
-  }
-  return node!;
+  name: string,
+): Promise<{ slice: Slice; header: ImageHeader }> {
+  const member = archive.members.find(one => one.name === name);
+  if (member === undefined || member.isSpecial) throw damaged(archive, `it has no layer "${name}"`);
+  const slice = { member: name, offset: member.dataOffset, sizeBytes: member.sizeBytes };
+  const header = await readImageHeader(archive.path, slice.offset);
+  refuseHeader(archive, disk, name, header);
+  const info = await imageInfo(sliceSource(archive.path, slice), { signal, untrusted: true });
+  if (info.corrupt) throw damaged(archive, `"${name}" is marked as corrupt`);
+  return { slice, header };
 }
 
-async function unpacked(
+async function stacked(
   context: OperationContext,
   reading: Reading,
   disk: PlannedDisk,
-  base: TemplateFile | null,
+  { layers, below }: { layers: readonly ManifestLayer[]; below: TemplateFile | null },
 ): Promise<DiskSource> {
   const { archive } = reading;
   const { signal } = context;
@@ -110,21 +128,17 @@ async function unpacked(
   const extract = async (member: string, stack: string | undefined): Promise<MemberFile> => {
     const { path, handle } = await extracted(context, reading, member, stack);
     handles.set(path, handle);
-    const header = await readImageHeader(path);
-    refuseHeader(archive, member, header);
-    if (header.encrypted) throw encrypted(archive, disk);
+    refuseHeader(archive, disk, member, await readImageHeader(path));
     return { member, path };
   };
-  const { layers } = disk.record;
   const stack: MemberFile[] = [];
-  for (const { member } of layers.slice(0, MAX_LAYERS_IN_PLACE))
-    stack.push(await extract(member, stack[0]?.path));
-  await judgeStack(stack, base, fault, signal);
+  for (const { member } of layers.slice(0, LAYERS_AT_ONCE)) stack.push(await extract(member, stack[0]?.path));
+  await judgeStack(stack, below, fault, signal);
   // of a long life some at a time: QEMU opens no chain of many hundreds
-  for (let at = MAX_LAYERS_IN_PLACE; at < layers.length; at += MAX_LAYERS_IN_PLACE) {
+  for (let at = LAYERS_AT_ONCE; at < layers.length; at += LAYERS_AT_ONCE) {
     await mergeDown(stack, signal, remove);
     const into = stack[0]!;
-    for (const { member } of layers.slice(at, at + MAX_LAYERS_IN_PLACE))
+    for (const { member } of layers.slice(at, at + LAYERS_AT_ONCE))
       stack.push(await extract(member, into.path));
     await judgeStack(stack.slice(1), { path: into.path, format: 'qcow2' }, fault, signal);
   }
@@ -171,20 +185,17 @@ async function mergeDown(
 const damaged = ({ path }: Pick<Archive, 'path'>, reason: string): VirtkeepError =>
   new VirtkeepError('archive_damaged', { path, reason });
 
-const encrypted = ({ path }: Archive, { target }: PlannedDisk): VirtkeepError =>
-  new VirtkeepError('export_unsupported', {
-    file: path,
-    reason: `the disk ${target} is encrypted, and its secret is not in the backup`,
-  });
-
 function refuseHeader(
   archive: Archive,
+  { target }: PlannedDisk,
   member: string,
-  { format, dataFile, unknownFeatures }: Awaited<ReturnType<typeof readImageHeader>>,
+  { format, dataFile, unknownFeatures, encrypted }: ImageHeader,
 ): void {
   if (format !== 'qcow2') throw damaged(archive, `${member} is not a qcow2 image`);
   if (dataFile || unknownFeatures)
     throw damaged(archive, `${member} names another file, or uses features that are not known`);
+  const reason = `the disk ${target} is encrypted, and its secret is not in the backup`;
+  if (encrypted) throw new VirtkeepError('export_unsupported', { file: archive.path, reason });
 }
 
 function requireSize(archive: Archive, { target, capacityBytes }: PlannedDisk, foundBytes: number): void {

@@ -2,8 +2,8 @@
  * A restore point of a backup for other hypervisors: an OVA, an OVF descriptor with its disks beside it, or flattened qcow2 images with the
  * domain XML.
  *
- * check → read → copy → publish. The layers of a plain archive are read where they stand, those of a compressed one are unpacked into spare
- * files first. Everything is written under hidden names, or in a directory of its own, and the file that makes a package of it is published
+ * check → read → copy → publish. The lowest layers of a plain archive are read where they stand, all others are unpacked into spare files
+ * first. Everything is written under hidden names, or in a directory of its own, and the file that makes a package of it is published
  * last, under a name that was reserved and is never another's. Whatever stops it leaves nothing. The backup stays as it is.
  *
  * Who may restore a backup may export it: one that nobody vouches for only with `allow_foreign`, and a thin clone only with its template.
@@ -35,7 +35,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { matchTemplate, provenOnly, requireMatch } from '../family/match.ts';
 import { requireVouched } from '../restore/vouch.ts';
 import { writeDirectory } from './directory.ts';
-import { type DiskSource, isUnpacked, openDisk, type TemplateFile } from './disk-source.ts';
+import { type DiskSource, openDisk, type TemplateFile, unpackedLayers } from './disk-source.ts';
 import { type PackageWork, type Unpublished, writeOva } from './ova.ts';
 import { EXPORT_FORMATS, type ExportFormat, type ExportPlan, planExport } from './plan.ts';
 
@@ -187,10 +187,14 @@ async function neededBytes(
   const share = format === 'qcow2' && !compress ? 1 : COMPRESSED_SHARE;
   let bytes = images.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   for (const disk of disks) {
+    const unpacked = unpackedLayers(archive, disk);
     let mostBytes = 0;
-    for (const { member } of disk.record.layers) mostBytes += await archive.mostBytes(member);
+    for (const layer of disk.record.layers) {
+      const layerBytes = await archive.mostBytes(layer.member);
+      mostBytes += layerBytes;
+      if (unpacked.includes(layer)) bytes += layerBytes;
+    }
     bytes += Math.min(mostBytes, disk.capacityBytes) * share;
-    if (isUnpacked(archive, disk)) bytes += mostBytes;
   }
   for (const path of bases) {
     const { blocks } = await lstat(path).catch((error: unknown) => {
@@ -207,8 +211,11 @@ async function readDisks(
   { plan, bases }: Pick<Checked, 'plan' | 'bases'>,
 ): Promise<DiskSource[]> {
   const { archive } = backup;
-  const packed = plan.disks.filter(disk => isUnpacked(archive, disk));
-  context.progress.total(packed.reduce((sum, { packedBytes }) => sum + packedBytes, 0));
+  const names = new Set(
+    plan.disks.flatMap(disk => unpackedLayers(archive, disk).map(({ member }) => member)),
+  );
+  const packed = archive.members.filter(({ name }) => names.has(name));
+  context.progress.total(packed.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0));
   const reading = { archive, directory: join(pool.path!, BACKUPS_DIR), unpacked: { bytes: 0 } };
   const sources: DiskSource[] = [];
   for (const disk of plan.disks)

@@ -16,8 +16,6 @@ export interface PlannedDisk {
   /** File name in the package. */
   href: string;
   capacityBytes: number;
-  /** Bytes of its layers in the archive, and the most that is written of them. */
-  packedBytes: number;
   adapter: ExportedDisk['adapter'];
 }
 
@@ -83,7 +81,6 @@ export function planExport({ archive, manifest, xml, filename }: Exported, forma
       record,
       href: `${base}-${name}`,
       capacityBytes: roundUp(record.virtualSizeBytes, SECTOR_BYTES),
-      packedBytes: record.layers.reduce((sum, { member }) => sum + (sizes.get(member) ?? 0), 0),
       adapter,
     };
   });
