@@ -95,14 +95,17 @@ test.each([
   const point = `export_backup.${moment}`;
   const pause = lab.alone.pauseFile(point);
   await lab.alone.arm(`${point}=pause:${pause}`);
-  const id = await lab.startExport(packed, { format, poolId: tight.uuid });
-  await lab.alone.whilePaused(pause, async () => small.fill(1));
-  const operation = await lab.alone.ended(id);
-  expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'disk_full' } });
-  await lab.alone.arm('');
+  try {
+    const id = await lab.startExport(packed, { format, poolId: tight.uuid });
+    await lab.alone.whilePaused(pause, async () => small.fill(1));
+    const operation = await lab.alone.ended(id);
+    expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'disk_full' } });
+  } finally {
+    await lab.alone.arm('');
+    small.free();
+  }
   const left = join(small.path, 'backups');
   expect(existsSync(left) ? readdirSync(left) : []).toEqual([]);
-  small.free();
 });
 
 test('a pool without room is refused before anything is read; with room it works there', async () => {

@@ -1,9 +1,11 @@
 /** One disk, flattened, into an image that is there and empty; in a file of its own or at its place in a tar. */
-import { join } from 'node:path';
-import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { dirname, join } from 'node:path';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import { KiB } from '@virtkeep/shared/units';
 import { createImage, qemuImg } from '../../disks/index.ts';
 import { removePieces } from '../../images/index.ts';
+import { fsFacts } from '../../pools/index.ts';
 import type { OperationContext } from '../context.ts';
 import { makeNewFile } from '../new-file.ts';
 import type { DiskSource } from './disk-source.ts';
@@ -49,7 +51,7 @@ export async function writeVmdk(
     source,
     { options: ['driver=vmdk', ...at(file.path, offset)], compress: true },
     onProgress,
-  );
+  ).catch((error: unknown) => fullOrFailed(file.path, error));
   const { size } = await file.handle.stat();
   return size - offset;
 }
@@ -90,6 +92,15 @@ async function fill(
     signal,
     onProgress: percent => onProgress((percent / 100) * disk.capacityBytes),
   }).catch(full(disk.href));
+}
+
+/** Less than a grain takes. */
+const FULL_BYTES = 256 * KiB;
+
+/** Of a compressed VMDK that has no room QEMU says "Invalid argument": it writes a grain again that was written in part. */
+async function fullOrFailed(path: string, error: unknown): Promise<never> {
+  const isFull = hasKey(error, 'qemu_img_failed') && (await fsFacts(dirname(path))).available < FULL_BYTES;
+  throw isFull ? new VirtkeepError('disk_full', { path }) : error;
 }
 
 /** The name of the only part of an image, which the description repeats. */

@@ -222,7 +222,7 @@ export const ExportedFileSchema = record(
     description: 'An OVA, an OVF descriptor or a domain XML that a backup was exported to',
     example: {
       ...exampleOf(FileSchema),
-      ...{ type: 'OVA', filename: 'web-1.ova', domain: null, backup_id: null },
+      ...{ type: 'OVA', filename: 'web-1.ova' },
       path: '/srv/backup/backups/web-1.ova',
       files: ['/srv/backup/backups/web-1.ova'],
     },
