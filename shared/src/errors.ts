@@ -494,6 +494,10 @@ export const ERRORS = {
     '50230',
     'The appliance {path} cannot be used: {reason}. Export or pack it anew where it comes from.',
   ),
+  export_unsupported: fixed(
+    '50240',
+    'The backup {file} cannot be exported: {reason}. Restore it here, and export it by the means of the guest.',
+  ),
   foreign_disk_invalid: fixed(
     '50231',
     'The disk image {path} cannot be taken: {reason}. Convert it with its own tools into an image that stands alone.',

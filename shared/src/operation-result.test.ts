@@ -71,6 +71,9 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
     [{ shown: ShowBackupResponse.fromPartial({ xml: '<domain/>' }) }, '{"shown":{"xml":"<domain/>"}}'],
   ],
   convertAll: [[{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`]],
+  exportBackup: [
+    [{ file, path: '/p/a', files: ['/p/a/a.ovf'] }, `{"file":${FILE},"path":"/p/a","files":["/p/a/a.ovf"]}`],
+  ],
   scanPool: [
     [{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`],
     [{ files: [] }, '{"files":[]}'],

@@ -110,6 +110,7 @@ function jsonOf(result: Result | undefined): object {
     case 'recompress':
     case 'recompressCopy':
     case 'convertBackup':
+    case 'exportBackup':
     case 'trim': {
       const { file, ...more } = result.value;
       return { file: file && BackupFile.toJSON(file), ...snakeCased(more) };

@@ -19,6 +19,7 @@ import { definitionTypeOf } from '../workflows/config-restore/definition-file.ts
 import { showDefinition } from '../workflows/config-restore/show-definition.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { exportBackupWorkflow, exportTarget } from '../workflows/export/export.ts';
 import { matchTemplate } from '../workflows/family/match.ts';
 import { deleteBackupWorkflow } from '../workflows/files/delete-backup.ts';
 import { downloadChunks } from '../workflows/files/download.ts';
@@ -162,6 +163,19 @@ export function backupService(
           workflow: request.all
             ? convertAllWorkflow(dependencies, request, plan)
             : convertBackupWorkflow(dependencies, request, plan),
+        };
+      }),
+
+    export: (request, { signal }) =>
+      startOperation(runner, { kind: 'export_backup', request }, async () => {
+        const pools = await dependencies.pools(signal);
+        const file = await findBackupFile(pools, request.file);
+        const target = exportTarget(request, file, pools, dependencies.nodeName);
+        return {
+          entities: fileEntities(request.fileId),
+          locks: [fileLock(file.path, 'shared')],
+          cancellable: true,
+          workflow: exportBackupWorkflow(dependencies, request, target),
         };
       }),
 

@@ -77,6 +77,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     Recompress: 'controller',
     RecompressCopy: 'controller',
     Convert: 'controller',
+    Export: 'controller',
     Trim: 'controller',
     Download: 'library.download',
   },

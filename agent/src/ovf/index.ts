@@ -1,5 +1,5 @@
 /**
- * VMs that other hypervisors exported, as OVF describes them: text in, data out. Nothing here opens a file or speaks with libvirt.
+ * VMs as OVF describes them, of other hypervisors and for them: text in, data out. Nothing here opens a file or speaks with libvirt.
  *
  *     bytes ─ readOvf ─→ Envelope ─ applianceOf ─→ Appliance ─ domainXmlOf ─→ domain XML
  *                            └──── systemsOf ──→ what a user chooses from
@@ -18,6 +18,8 @@
  * - What concerns data is never guessed. A disk whose file is missing, lies outside of the package or holds only changes has a
  *   `fault`. The VM can be restored without disks then; whoever brings disks along calls `requireUsableDisks` first, which refuses
  *   by name. Formats and capacities are what the descriptor claims: the image has to prove them.
+ *
+ * The other way goes through `export/`: domain XML ─ vmOfDomain ─→ ExportedVm ─ descriptorOf ─→ text. It is strict where reading is lenient.
  */
 
 export {
@@ -36,6 +38,14 @@ export {
   type NetworkTarget,
   networkText,
 } from './domain.ts';
+export { descriptorOf } from './export/descriptor.ts';
+export { vmOfDomain } from './export/from-domain.ts';
+export type {
+  ExportedDisk,
+  ExportedVm,
+  PackedContent,
+  PackedFile,
+} from './export/model.ts';
 export { type HrefPaths, hrefPaths } from './href.ts';
 export type { Envelope, OvfConfiguration, OvfFile, Warning, WarningKey } from './model.ts';
 export type { ApplianceOs } from './os.ts';

@@ -165,7 +165,7 @@ export class BackupFiles {
     // what was unpacked once is not unpacked again while its size and times are the same: only they show a change
     if (isKnown && old.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
     const kind = fileKind(filename)!;
-    const bare = { ...emptyFile(pool.id, filename, path, kind), size: facts.size, created: facts.mtime };
+    const bare = plainFile({ poolId: pool.id, filename, path }, { size: facts.size, created: facts.mtime });
     const { ownId, isBusy, isUnpacked = false, read } = await this.#read(path, kind, options);
     // when its writer fails, the file is again what it was before; when it succeeds, the file has changed and is read again
     if (isBusy && old?.poolId === pool.id) return false;
@@ -262,19 +262,24 @@ function isBefore(a: Entry, b: Entry): boolean {
   return a.file.path < b.file.path;
 }
 
-function emptyFile(poolId: string, filename: string, path: string, kind: FileKind): BackupFile {
+/** The record of a backup file of which nothing but its name is read; its id is that of files made elsewhere. */
+export function plainFile(
+  { poolId, filename, path }: { poolId: string; filename: string; path: string },
+  { size, created }: { size: bigint; created: Date },
+): BackupFile {
+  const { type, compressed } = fileKind(filename)!;
   return {
-    id: '',
+    id: uuidV5(poolId, filename),
     archiveId: '',
     poolId,
     filename,
     path,
-    size: 0n,
-    type: kind.type,
-    compressed: kind.compressed,
+    size,
+    type,
+    compressed,
     domainId: '',
     domainName: '',
-    created: undefined,
+    created,
     hashed: false,
     states: [],
     canBeIncremental: false,

@@ -25,8 +25,8 @@ const offered = (part: Partial<FileRow>) => {
 
 test('what a file is refused for is not offered', () => {
   const always = ['update', 'refresh', 'verify', 'remove'];
-  expect(offered({})).toEqual([...always, 'compress', 'restore', 'download']);
-  expect(offered({ compressed: 1 })).toEqual([...always, 'unpack', 'restore', 'download']);
+  expect(offered({})).toEqual([...always, 'compress', 'export', 'restore', 'download']);
+  expect(offered({ compressed: 1 })).toEqual([...always, 'unpack', 'export', 'restore', 'download']);
   expect(offered({ type: 'xml' })).toEqual(['update', 'refresh', 'remove', 'config_restore', 'download']);
   expect(offered({ type: 'vma' })).toEqual([
     ...['update', 'refresh', 'remove', 'convert_backup', 'restore', 'config_restore', 'download'],

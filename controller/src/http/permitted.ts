@@ -49,6 +49,8 @@ const file: Rules<FileRecord> = {
   compress: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_compressed,
   unpack: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_unpacked,
   convert_backup: (can, record) => can('library.manage') && isIdle(record) && isConvertible(record),
+  export: (can, record) =>
+    can('library.download') && can('library.manage') && isIdle(record) && isArchive(record),
   restore: (can, record) =>
     record.additional_flags.can_be_domained &&
     ((can('backup.restore') && isArchive(record)) ||

@@ -566,6 +566,33 @@ describe('a backup out of an archive of Proxmox VE', () => {
   });
 });
 
+describe('a backup for another hypervisor', () => {
+  test('is written by the node, and is in the library then; what is no archive is refused', async () => {
+    const archive = await backedUp();
+    const url = `/api/library/${archive}/export/`;
+    const options = { format: 'ovf', state: '1', filename: 'web', allow_foreign: true };
+    const answer = rest.call('POST', url, { body: options });
+    const begun = () =>
+      agent.calls.find(call => call.kind === 'export_backup' && call.request.fileId === archive);
+    await until(() => begun() !== undefined);
+    const { request } = begun()!;
+    expect(request).toMatchObject({
+      ...{ format: 'ovf', state: '1', name: 'web', poolId: '', compress: false, allowForeign: true },
+    });
+    expect(await keyOf('POST', `/api/library/${archive}/remove/`, {})).toBe('file_busy');
+    const made = agent.setFile({ poolId: pool.id, filename: 'web/web.ovf', type: 'OVF', states: [] });
+    const files = ['/p/backups/web/web.ovf', '/p/backups/web/web.mf'];
+    agent.succeed(String(request.operationId), { file: made, path: '/p/backups/web', files });
+    expect((await answer).body).toMatchObject({
+      ...{ id: made.id, type: 'OVF', status: 'ACTIVE', path: '/p/backups/web', files },
+    });
+    const task = (await rest.call('GET', `/api/tasks/${String(request.operationId)}/`)).body;
+    expect([task.name, Object.keys(task.entities)]).toEqual(['file_export', [made.id, archive]]);
+    expect(await keyOf('POST', `/api/library/${made.id}/export/`, { format: 'ova' })).toBe('file_not_backup');
+    expect(await keyOf('POST', url, { format: 'vhd' })).toBe('invalid_field');
+  });
+});
+
 describe('restore without disks', () => {
   const url = '/api/domains/config-restore/?async=1';
 

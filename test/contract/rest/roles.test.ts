@@ -172,6 +172,7 @@ const TABLE: Record<string, string> = {
   'POST /api/library/{id}/compress/': 'AO',
   'POST /api/library/{id}/unpack/': 'AO',
   'POST /api/library/{id}/convert-backup/': 'AO',
+  'POST /api/library/{id}/export/': 'AO',
   'POST /api/library/{id}/trim/': 'AO',
   'GET /api/library/{id}/download/': 'AO',
 };

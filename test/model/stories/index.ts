@@ -8,6 +8,7 @@ import { applianceRestore, convertAll } from './appliance-restore.ts';
 import { extendOtherwise, fullBackup, increment } from './backup.ts';
 import { configRestore } from './config-restore.ts';
 import { convertForeign } from './convert.ts';
+import { exportBackup } from './export.ts';
 import { recompress, removal, trim } from './files.ts';
 import { instantRestore } from './instant.ts';
 import { newIso } from './iso.ts';
@@ -22,7 +23,7 @@ import { zfsInstant } from './zfs.ts';
 
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
-  ...{ extendOtherwise, trim, configRestore, convertForeign, applianceRestore, convertAll },
+  ...{ extendOtherwise, trim, configRestore, convertForeign, applianceRestore, convertAll, exportBackup },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
   ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
@@ -48,6 +49,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   convertBackupWorkflow: ['convertForeign'],
   convertAllWorkflow: ['convertAll'],
   applianceRestoreWorkflow: ['applianceRestore'],
+  exportBackupWorkflow: ['exportBackup'],
   cloneWorkflow: ['clone'],
   changeTemplateWorkflow: ['changeTemplate'],
   removeDomain: ['removal'],
@@ -97,7 +99,15 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   unused_layers: ['revert'],
   appended_archive: ['increment', 'extendOtherwise'],
   archive: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign', 'convertAll'],
-  reserved_name: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign', 'convertAll'],
+  reserved_name: [
+    'fullBackup',
+    'recompress',
+    'extendOtherwise',
+    'trim',
+    'convertForeign',
+    'convertAll',
+    'exportBackup',
+  ],
   replaced_archive: ['recompress', 'extendOtherwise'],
   trimmed_archive: ['trim'],
   file: [
@@ -114,8 +124,9 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'convertForeign',
     'applianceRestore',
     'convertAll',
+    'exportBackup',
   ],
-  directory: ['offline'],
+  directory: ['offline', 'exportBackup'],
   domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'configRestore', 'applianceRestore'],
   instant_pull: ['instantRestore'],
   archive_access: ['instantRestore'],

@@ -28,8 +28,22 @@ export async function reserveArchiveName(
   stem: string,
   ending: string,
 ): Promise<ReservedName> {
+  const found = await reserveFirst(context, directory, namesOf(stem, ending));
+  if (found === null) throw new VirtkeepError('file_exists', { path: join(directory, stem) });
+  return found;
+}
+
+/**
+ * Reserves the first of these names that is free, and declares what undoes it; null: none is. Makes the directory when it is not there.
+ * @throws VirtkeepError invalid_name, io_failed, disk_full
+ */
+export async function reserveFirst(
+  context: OperationContext,
+  directory: string,
+  names: readonly string[],
+): Promise<ReservedName | null> {
   await makeDirectory(directory);
-  for (const name of namesOf(stem, ending)) {
+  for (const name of names) {
     const path = join(directory, name);
     if (isNameTooLong(path))
       throw new VirtkeepError('invalid_name', { value: name, reason: 'it is too long for an archive' });
@@ -38,7 +52,7 @@ export async function reserveArchiveName(
     if (lock !== null) return reserved(path, lock, handle);
     handle.keep();
   }
-  throw new VirtkeepError('file_exists', { path: join(directory, stem) });
+  return null;
 }
 
 async function makeDirectory(directory: string): Promise<void> {

@@ -7,6 +7,7 @@ import { count, level, network } from '../options.ts';
 import { bytes, clean, print, printJson } from '../output.ts';
 import { resolve, resolveFile } from '../resolve.ts';
 import { addDownload } from './download.ts';
+import { addExport } from './export.ts';
 
 interface Verified {
   ok: boolean;
@@ -15,10 +16,11 @@ interface Verified {
   restorable_states: number[] | null;
 }
 
-/** `backups verify|compress|unpack|convert|trim|download|remove|scan`. */
+/** `backups verify|compress|unpack|convert|export|trim|download|remove|scan`. */
 export function addFileActions(backups: Command): void {
   addVerify(backups);
   addConversions(backups);
+  addExport(backups);
   addTrim(backups);
   addDownload(backups);
   backups

@@ -1,6 +1,6 @@
 import { createWriteStream } from 'node:fs';
 import { open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
-import { basename } from 'node:path';
+import { basename, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { Presets, SingleBar } from 'cli-progress';
 import type { Command } from 'commander';
@@ -33,6 +33,15 @@ export function addDownload(backups: Command): void {
         await toFile(client, path, output, options);
       });
     });
+}
+
+/** Downloads a whole backup file into a directory, under its own name. */
+export async function downloadTo(
+  client: Client,
+  file: { id: string; filename: string },
+  directory: string,
+): Promise<void> {
+  await toFile(client, `/api/library/${file.id}/download/`, join(directory, basename(file.filename)), {});
 }
 
 async function toStdout({ stream }: Bytes): Promise<void> {

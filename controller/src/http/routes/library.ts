@@ -26,7 +26,7 @@ import {
   tagFilter,
   truth,
 } from '../schemas/common.ts';
-import { FileSchema, TrimmedFileSchema, VerifiedFileSchema } from '../schemas/file.ts';
+import { ExportedFileSchema, FileSchema, TrimmedFileSchema, VerifiedFileSchema } from '../schemas/file.ts';
 import { All, Configuration, Networks, System } from '../schemas/foreign-vm.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
@@ -105,6 +105,7 @@ export const libraryRoutes: RouteModule = (app, services) => {
   conversion(app, services, 'compress');
   conversion(app, services, 'unpack');
   converting(app, services);
+  exporting(app, services);
   trimming(app, services);
 };
 
@@ -157,6 +158,21 @@ const CONVERT_ERRORS = [
   'conflicting_fields',
   'archive_too_large',
   'invalid_name',
+] as const;
+const EXPORT_ERRORS = [
+  ...POOL_WRITE,
+  ...ARCHIVE_READ,
+  'archive_foreign',
+  'state_not_found',
+  'template_missing',
+  'template_mismatch',
+  'power_state_conflict',
+  'export_unsupported',
+  'xml_invalid',
+  'qemu_img_failed',
+  'image_in_use',
+  'invalid_name',
+  'permission_denied',
 ] as const;
 const TRIM_ERRORS = [
   ...POOL_WRITE,
@@ -241,6 +257,61 @@ function converting(app: App, services: Services): void {
         start: taskId =>
           services.fileActions.convert(request.params.id, request.body, principalOf(request), taskId),
       }),
+  );
+}
+
+function exporting(app: App, services: Services): void {
+  const fields = {
+    format: oneOf(['ova', 'ovf', 'qcow2'], {
+      description:
+        'an OVA; a directory with an OVF descriptor, its manifest and disks; or a directory with qcow2 images and the domain XML',
+    }),
+    state: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 1000,
+        description: 'number or name of the restore point; default: the newest',
+      }),
+    ),
+    datapool: Type.Optional(
+      Type.String({ ...GivenUuid, description: 'pool of the export; default: that of the backup' }),
+    ),
+    filename: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 120,
+        description:
+          'name of the OVA or of the directory; one that is taken is refused. Default: the name of the VM with the time of the restore point',
+      }),
+    ),
+    compress: flag('compress the clusters of qcow2 images; the disks of the other formats always are'),
+    allow_foreign: flag(
+      'the backup may be one that nobody vouches for. Needs the permission backup.restore_foreign',
+    ),
+  };
+  app.post(
+    '/api/library/:id/export/',
+    {
+      config: { access: 'library.download', ...LONG_ACTION, errors: EXPORT_ERRORS },
+      schema: {
+        tags,
+        summary:
+          'Write a restore point of a backup for other hypervisors, into a data pool; the backup stays',
+        params: IdParams,
+        querystring: AsyncQuery,
+        body: body(fields, { format: 'ova' }),
+        response: taskAnswers(ref(ExportedFileSchema)),
+      },
+    },
+    (request, reply) => {
+      const user = principalOf(request);
+      // what the guest had is shown to whoever reads the pool, and something is put there
+      requirePermission(user, 'library.manage');
+      if (request.body.allow_foreign) requirePermission(user, 'backup.restore_foreign');
+      return runTask(services, request, reply, {
+        start: taskId => services.fileActions.export(request.params.id, request.body, user, taskId),
+      });
+    },
   );
 }
 

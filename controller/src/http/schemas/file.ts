@@ -215,6 +215,25 @@ export const VerifiedFileSchema = record(
   },
 );
 
+/** The answer of an export: the new file, and all that lies beside it. */
+export const ExportedFileSchema = record(
+  'ExportedFile',
+  {
+    description: 'An OVA, an OVF descriptor or a domain XML that a backup was exported to',
+    example: {
+      ...exampleOf(FileSchema),
+      ...{ type: 'OVA', filename: 'web-1.ova' },
+      path: '/srv/backup/backups/web-1.ova',
+      files: ['/srv/backup/backups/web-1.ova'],
+    },
+  },
+  {
+    ...FileSchema.properties,
+    path: text('path of the OVA, or of the directory, on the node'),
+    files: texts('paths of all files that were written'),
+  },
+);
+
 /** The answer of dropping restore points: the file as it is now. */
 export const TrimmedFileSchema = record(
   'TrimmedFile',

@@ -6,7 +6,13 @@ import { CertificateSchema, RevokedCertificateSchema } from './certificate.ts';
 import { ErrorBody } from './common.ts';
 import { DomainSchema } from './domain.ts';
 import { AuditSchema, EventSchema } from './event.ts';
-import { FileSchema, ShownBackupSchema, TrimmedFileSchema, VerifiedFileSchema } from './file.ts';
+import {
+  ExportedFileSchema,
+  FileSchema,
+  ShownBackupSchema,
+  TrimmedFileSchema,
+  VerifiedFileSchema,
+} from './file.ts';
 import {
   AvailableCommandsSchema,
   ChangedSshKeysSchema,
@@ -71,6 +77,7 @@ const SCHEMAS: readonly TSchema[] = [
   FileSchema,
   VerifiedFileSchema,
   TrimmedFileSchema,
+  ExportedFileSchema,
   ShownBackupSchema,
   SnapshotSchema,
   VdiskSchema,

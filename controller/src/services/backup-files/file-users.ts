@@ -13,6 +13,7 @@ const READERS: Record<string, string> = {
   file_compress_copy: 'compress',
   file_unpack_copy: 'unpack',
   file_convert: 'convert',
+  file_export: 'export',
 };
 
 export interface FileUser {

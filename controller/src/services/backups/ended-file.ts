@@ -9,7 +9,7 @@ import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 /** The archive that is in an operation's result. @throws Error none is */
 export function resultFile(
   { operation }: EndedOperation,
-  $case: 'backup' | 'recompress' | 'recompressCopy' | 'convertBackup' | 'trim',
+  $case: 'backup' | 'recompress' | 'recompressCopy' | 'convertBackup' | 'exportBackup' | 'trim',
 ): BackupFile {
   return required(resultOf(operation, $case).file, 'file');
 }

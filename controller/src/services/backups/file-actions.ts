@@ -42,6 +42,15 @@ export interface ConvertOptions {
   networks?: Record<string, string>;
 }
 
+export interface ExportOptions {
+  format: 'ova' | 'ovf' | 'qcow2';
+  state?: string;
+  datapool?: string;
+  filename?: string;
+  compress?: boolean;
+  allow_foreign?: boolean;
+}
+
 export interface FileActionDependencies {
   inventory: Inventory;
   backupFiles: BackupFiles;
@@ -66,6 +75,7 @@ export class FileActionService {
       recompress_copy: ended => this.#copied(ended),
       convert_backup: ended => this.#converted(ended),
       convert_all: ended => this.#convertedAll(ended),
+      export_backup: ended => this.#exported(ended),
       trim: ended => this.#trimmed(ended),
       delete_backup: ended => this.#removed(ended),
     });
@@ -209,6 +219,37 @@ export class FileActionService {
   }
 
   /**
+   * Writes a restore point of a backup for other hypervisors, as a task; the backup stays.
+   * @throws file_not_found, file_busy, file_not_backup, pool_not_found, pool_not_active, pool_read_only, pool_outside.
+   */
+  async export(id: string, options: ExportOptions, user: Actor, taskId: string): Promise<TaskState> {
+    const row = await this.#dependencies.backupFiles.idle(id);
+    assertArchive(row, 'export');
+    const nodeId = this.#dependencies.pools.nodeFor(row.pool_id, options.datapool);
+    this.#dependencies.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
+    const request = {
+      fileId: id,
+      file: refOf(row),
+      format: options.format,
+      state: options.state ?? '',
+      poolId: options.datapool ?? '',
+      name: options.filename ?? '',
+      compress: options.compress ?? false,
+      allowForeign: options.allow_foreign ?? false,
+    };
+    return this.#dependencies.nodeTasks.start({
+      taskId,
+      name: 'file_export',
+      verboseName: `Export ${row.filename}`,
+      user,
+      nodeId,
+      entities: [{ id, class: 'file' }],
+      prepare: () => this.#dependencies.backupFiles.read(id),
+      send: (clients, operationId, signal) => clients.backups.export({ operationId, ...request }, { signal }),
+    });
+  }
+
+  /**
    * Drops the oldest restore points of an archive, as a task: it is written anew without them, and stays the same archive.
    * @throws file_not_found, file_protected, file_busy, file_not_backup, nothing_to_trim, pool_read_only, pool_outside.
    */
@@ -347,6 +388,15 @@ export class FileActionService {
       ids.push(await backupFiles.recordResult(file, ended.operation.id));
     await ended.nameEntities([...ids, original].map(named => ({ id: named, class: 'file' })));
     return library.get(ids[0]!);
+  }
+
+  async #exported(ended: EndedOperation): Promise<unknown> {
+    const { backupFiles, library } = this.#dependencies;
+    const original = await fileOf(ended, this.#dependencies);
+    const { path, files } = resultOf(ended.operation, 'exportBackup');
+    const id = await backupFiles.recordResult(resultFile(ended, 'exportBackup'), ended.operation.id);
+    await ended.nameEntities([id, original].map(named => ({ id: named, class: 'file' })));
+    return { ...(await library.get(id)), path, files };
   }
 
   async #removed(ended: EndedOperation): Promise<unknown> {

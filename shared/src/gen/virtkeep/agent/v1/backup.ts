@@ -288,6 +288,24 @@ export interface ConvertBackupRequest_NetworksEntry {
   value: string;
 }
 
+export interface ExportBackupRequest {
+  operationId: string;
+  file: BackupFileRef | undefined;
+  fileId: string;
+  /** "ova", "ovf" or "qcow2". */
+  format: string;
+  /** Number or name of the state; empty: the newest. */
+  state: string;
+  /** Pool of the export; empty: where the backup is. */
+  poolId: string;
+  /** Of the OVA, or of the directory; one that is taken is refused. Empty: the VM's with the time of the state. */
+  name: string;
+  /** Of "qcow2": compressed clusters. Disks of the others always are. */
+  compress: boolean;
+  /** Also of an archive that nobody vouches for. */
+  allowForeign: boolean;
+}
+
 export interface TrimBackupRequest {
   operationId: string;
   file: BackupFileRef | undefined;
@@ -3682,6 +3700,231 @@ export const ConvertBackupRequest_NetworksEntry: MessageFns<ConvertBackupRequest
   },
 };
 
+function createBaseExportBackupRequest(): ExportBackupRequest {
+  return {
+    operationId: "",
+    file: undefined,
+    fileId: "",
+    format: "",
+    state: "",
+    poolId: "",
+    name: "",
+    compress: false,
+    allowForeign: false,
+  };
+}
+
+export const ExportBackupRequest: MessageFns<ExportBackupRequest> = {
+  encode(message: ExportBackupRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    if (message.file !== undefined) {
+      BackupFileRef.encode(message.file, writer.uint32(18).fork()).join();
+    }
+    if (message.fileId !== "") {
+      writer.uint32(26).string(message.fileId);
+    }
+    if (message.format !== "") {
+      writer.uint32(34).string(message.format);
+    }
+    if (message.state !== "") {
+      writer.uint32(42).string(message.state);
+    }
+    if (message.poolId !== "") {
+      writer.uint32(50).string(message.poolId);
+    }
+    if (message.name !== "") {
+      writer.uint32(58).string(message.name);
+    }
+    if (message.compress !== false) {
+      writer.uint32(64).bool(message.compress);
+    }
+    if (message.allowForeign !== false) {
+      writer.uint32(72).bool(message.allowForeign);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExportBackupRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExportBackupRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.file = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.fileId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.format = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.poolId = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.compress = reader.bool();
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.allowForeign = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ExportBackupRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+      file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
+      fileId: isSet(object.fileId)
+        ? globalThis.String(object.fileId)
+        : isSet(object.file_id)
+        ? globalThis.String(object.file_id)
+        : "",
+      format: isSet(object.format) ? globalThis.String(object.format) : "",
+      state: isSet(object.state) ? globalThis.String(object.state) : "",
+      poolId: isSet(object.poolId)
+        ? globalThis.String(object.poolId)
+        : isSet(object.pool_id)
+        ? globalThis.String(object.pool_id)
+        : "",
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      compress: isSet(object.compress) ? globalThis.Boolean(object.compress) : false,
+      allowForeign: isSet(object.allowForeign)
+        ? globalThis.Boolean(object.allowForeign)
+        : isSet(object.allow_foreign)
+        ? globalThis.Boolean(object.allow_foreign)
+        : false,
+    };
+  },
+
+  toJSON(message: ExportBackupRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    if (message.file !== undefined) {
+      obj.file = BackupFileRef.toJSON(message.file);
+    }
+    if (message.fileId !== "") {
+      obj.fileId = message.fileId;
+    }
+    if (message.format !== "") {
+      obj.format = message.format;
+    }
+    if (message.state !== "") {
+      obj.state = message.state;
+    }
+    if (message.poolId !== "") {
+      obj.poolId = message.poolId;
+    }
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.compress !== false) {
+      obj.compress = message.compress;
+    }
+    if (message.allowForeign !== false) {
+      obj.allowForeign = message.allowForeign;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ExportBackupRequest>): ExportBackupRequest {
+    return ExportBackupRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExportBackupRequest>): ExportBackupRequest {
+    const message = createBaseExportBackupRequest();
+    message.operationId = object.operationId ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFileRef.fromPartial(object.file)
+      : undefined;
+    message.fileId = object.fileId ?? "";
+    message.format = object.format ?? "";
+    message.state = object.state ?? "";
+    message.poolId = object.poolId ?? "";
+    message.name = object.name ?? "";
+    message.compress = object.compress ?? false;
+    message.allowForeign = object.allowForeign ?? false;
+    return message;
+  },
+};
+
 function createBaseTrimBackupRequest(): TrimBackupRequest {
   return { operationId: "", file: undefined, fileId: "", keepStates: 0 };
 }
@@ -4128,6 +4371,18 @@ export const BackupServiceDefinition = {
       options: {},
     },
     /**
+     * "export_backup": a restore point for other hypervisors, as an OVA, an OVF with its disks, or qcow2 images with the domain XML. The backup
+     * stays.
+     */
+    export: {
+      name: "Export",
+      requestType: ExportBackupRequest as typeof ExportBackupRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
+      responseStream: false,
+      options: {},
+    },
+    /**
      * Starts an operation that drops the oldest restore points of an archive: it is written anew beside itself without them, and then takes
      * its own place under its name and id. The oldest that stays gets complete disks; all that stays is as it was and can be extended.
      * Fails with nothing_to_trim when there are no more than keep_states. Result: {"file": BackupFile as JSON, "removed_states": [number, …]}.
@@ -4196,6 +4451,11 @@ export interface BackupServiceImplementation<CallContextExt = {}> {
    */
   convert(request: ConvertBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
   /**
+   * "export_backup": a restore point for other hypervisors, as an OVA, an OVF with its disks, or qcow2 images with the domain XML. The backup
+   * stays.
+   */
+  export(request: ExportBackupRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
+  /**
    * Starts an operation that drops the oldest restore points of an archive: it is written anew beside itself without them, and then takes
    * its own place under its name and id. The oldest that stays gets complete disks; all that stays is as it was and can be extended.
    * Fails with nothing_to_trim when there are no more than keep_states. Result: {"file": BackupFile as JSON, "removed_states": [number, …]}.
@@ -4251,6 +4511,11 @@ export interface BackupServiceClient<CallOptionsExt = {}> {
    * operation of the kind convert_all: {"files":[BackupFile as JSON, …]}.
    */
   convert(request: DeepPartial<ConvertBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
+  /**
+   * "export_backup": a restore point for other hypervisors, as an OVA, an OVF with its disks, or qcow2 images with the domain XML. The backup
+   * stays.
+   */
+  export(request: DeepPartial<ExportBackupRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
   /**
    * Starts an operation that drops the oldest restore points of an archive: it is written anew beside itself without them, and then takes
    * its own place under its name and id. The oldest that stays gets complete disks; all that stays is as it was and can be extended.

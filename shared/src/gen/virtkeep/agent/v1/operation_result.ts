@@ -55,6 +55,7 @@ export interface OperationResult {
     | { $case: "applianceRestore"; value: ApplianceRestoreResult }
     | { $case: "convertAll"; value: ConvertAllResult }
     | { $case: "refreshBackup"; value: RefreshResult }
+    | { $case: "exportBackup"; value: ExportResult }
     | undefined;
 }
 
@@ -134,6 +135,17 @@ export interface RefreshResult {
 export interface ConvertAllResult {
   /** One for each VM, in the file's order. */
   files: BackupFile[];
+}
+
+export interface ExportResult {
+  /** The OVA, the OVF descriptor or the domain XML. */
+  file:
+    | BackupFile
+    | undefined;
+  /** Of the OVA, or of the directory. */
+  path: string;
+  /** Paths of all files that were written, that of `file` first. */
+  files: string[];
 }
 
 export interface TrimResult {
@@ -390,6 +402,9 @@ export const OperationResult: MessageFns<OperationResult> = {
         break;
       case "refreshBackup":
         RefreshResult.encode(message.result.value, writer.uint32(338).fork()).join();
+        break;
+      case "exportBackup":
+        ExportResult.encode(message.result.value, writer.uint32(282).fork()).join();
         break;
     }
     return writer;
@@ -675,6 +690,14 @@ export const OperationResult: MessageFns<OperationResult> = {
             message.result = { $case: "refreshBackup", value: RefreshResult.decode(reader, reader.uint32()) };
             continue;
           }
+          case 35: {
+            if (tag !== 282) {
+              break;
+            }
+
+            message.result = { $case: "exportBackup", value: ExportResult.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -805,6 +828,10 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "refreshBackup", value: RefreshResult.fromJSON(object.refreshBackup) }
         : isSet(object.refresh_backup)
         ? { $case: "refreshBackup", value: RefreshResult.fromJSON(object.refresh_backup) }
+        : isSet(object.exportBackup)
+        ? { $case: "exportBackup", value: ExportResult.fromJSON(object.exportBackup) }
+        : isSet(object.export_backup)
+        ? { $case: "exportBackup", value: ExportResult.fromJSON(object.export_backup) }
         : undefined,
     };
   },
@@ -877,6 +904,8 @@ export const OperationResult: MessageFns<OperationResult> = {
       obj.convertAll = ConvertAllResult.toJSON(message.result.value);
     } else if (message.result?.$case === "refreshBackup") {
       obj.refreshBackup = RefreshResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "exportBackup") {
+      obj.exportBackup = ExportResult.toJSON(message.result.value);
     }
     return obj;
   },
@@ -1085,6 +1114,12 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "refreshBackup": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = { $case: "refreshBackup", value: RefreshResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "exportBackup": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "exportBackup", value: ExportResult.fromPartial(object.result.value) };
         }
         break;
       }
@@ -2178,6 +2213,109 @@ export const ConvertAllResult: MessageFns<ConvertAllResult> = {
   fromPartial(object: DeepPartial<ConvertAllResult>): ConvertAllResult {
     const message = createBaseConvertAllResult();
     message.files = object.files?.map((e) => BackupFile.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseExportResult(): ExportResult {
+  return { file: undefined, path: "", files: [] };
+}
+
+export const ExportResult: MessageFns<ExportResult> = {
+  encode(message: ExportResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.file !== undefined) {
+      BackupFile.encode(message.file, writer.uint32(10).fork()).join();
+    }
+    if (message.path !== "") {
+      writer.uint32(18).string(message.path);
+    }
+    for (const v of message.files) {
+      writer.uint32(26).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExportResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExportResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.file = BackupFile.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.files.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ExportResult {
+    return {
+      file: isSet(object.file) ? BackupFile.fromJSON(object.file) : undefined,
+      path: isSet(object.path) ? globalThis.String(object.path) : "",
+      files: globalThis.Array.isArray(object?.files) ? object.files.map((e: any) => globalThis.String(e)) : [],
+    };
+  },
+
+  toJSON(message: ExportResult): unknown {
+    const obj: any = {};
+    if (message.file !== undefined) {
+      obj.file = BackupFile.toJSON(message.file);
+    }
+    if (message.path !== "") {
+      obj.path = message.path;
+    }
+    if (message.files?.length) {
+      obj.files = message.files;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ExportResult>): ExportResult {
+    return ExportResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExportResult>): ExportResult {
+    const message = createBaseExportResult();
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFile.fromPartial(object.file)
+      : undefined;
+    message.path = object.path ?? "";
+    message.files = object.files?.map((e) => e) || [];
     return message;
   },
 };
