@@ -1,16 +1,16 @@
 // What comes with an appliance besides its disks: images of drives, a signature, ways in which all of it is packed; and what it must not get.
 import { execFileSync } from 'node:child_process';
 import { createPrivateKey, createSign, randomBytes } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { resultOf } from '@virtkeep/shared/operation-result';
-import { KiB, MiB } from '@virtkeep/shared/units';
+import { MiB } from '@virtkeep/shared/units';
 import { streamVmdk } from '../../../agent/src/appliance/test-kit.ts';
 import { openArchive } from '../../../agent/src/archive/index.ts';
-import { sata, VMDK } from '../../../agent/src/ovf/test-kit.ts';
+import { sata } from '../../../agent/src/ovf/test-kit.ts';
 import { AgentAlone, fileOf } from '../../e2e/agent-alone.ts';
 import { Guest } from '../../lab/guest.ts';
 import { Recorder } from '../../lab/recorder.ts';
@@ -19,7 +19,6 @@ import { ConvertLab, type Files, manifestOf, ova, ovf } from './convert-lab.ts';
 const DISK = Buffer.concat([randomBytes(2 * MiB), Buffer.alloc(MiB), randomBytes(MiB)]);
 // what a prober would take for an image of another format
 const ISO = Buffer.concat([Buffer.from('QFI\xfb\0\0\0\x03', 'latin1'), randomBytes(MiB + 700)]);
-const TiB = 1024 ** 4;
 const RAW = 'http://example.com/raw';
 const trust = mkdtempSync(join(tmpdir(), 'vk-trust-'));
 const CA_FILE = join(trust, 'authorities.pem');
@@ -147,7 +146,7 @@ describe('a signature', () => {
     lab.put('plain.ova', ova({ 'vm.ovf': ovf('vm', [one], { controller }), 'disk.vmdk': disk }));
     const { warnings, resultJson } = await alone.heard(await lab.convert('plain.ova'));
     expect(warnings).toContain('The appliance is not signed: nobody vouches for it.');
-    expect(resultJson).not.toContain('signed');
+    expect(resultJson).not.toContain('signedBy');
   });
 
   test('cannot be asked about when the authorities are not there', async () => {
@@ -165,10 +164,9 @@ test('an OVA is unpacked from xz and zip', async () => {
   writeFileSync(name, plain);
   const maxBuffer = 64 * MiB;
   lab.put('xz.ova', execFileSync('xz', ['-0', '-c', name], { maxBuffer }));
-  lab.put(
-    'zip.ova',
-    execFileSync('bsdtar', ['--format=zip', '-cf', '-', '-C', alone.world.dir, 'all.ova'], { maxBuffer }),
-  );
+  // into a file: to a pipe it writes whole blocks
+  execFileSync('bsdtar', ['--format=zip', '-cf', at('zip'), '-C', alone.world.dir, 'all.ova']);
+  lab.put('zip.ova', readFileSync(at('zip')));
   for (const filename of ['xz.ova', 'zip.ova']) {
     const { path } = fileOf(await alone.heard(await lab.convert(filename)));
     expect(diskIn(path).equals(DISK)).toBe(true);
@@ -189,29 +187,6 @@ function diskIn(path: string): Buffer {
   ]);
   return lab.rawOf(at('only'));
 }
-
-test.each([
-  ['vmdk', VMDK],
-  ['vhdx', 'http://technet.microsoft.com/vhdx'],
-])('a disk of 16 TiB in %s, with almost nothing on it, takes almost nothing', async (format, uri) => {
-  const bytes = 16 * TiB;
-  const path = at(`huge.${format}`);
-  const subformat = format === 'vmdk' ? ['-o', 'subformat=monolithicSparse'] : [];
-  execFileSync('qemu-img', ['create', '-q', '-f', format, ...subformat, path, String(bytes)]);
-  execFileSync('qemu-io', ['-f', format, '-c', `write -P 7 ${bytes - 64 * KiB} 64k`, path], {
-    stdio: 'pipe',
-  });
-  execFileSync('cp', ['--sparse=always', path, join(lab.directory, `huge.${format}`)]);
-  const href = `huge.${format}`;
-  lab.note(href);
-  lab.put('huge.ovf', ovf('huge', [{ href, bytes, format: uri }], { controller }));
-  const file = fileOf(await alone.heard(await lab.convert('huge.ovf')));
-  expect(statSync(file.path).blocks * 512).toBeLessThan(64 * MiB);
-  const archive = await openArchive(file.path, AbortSignal.timeout(60_000));
-  expect(archive.manifest!.disks[0]!.virtualSizeBytes).toBe(bytes);
-  await archive.close();
-  rmSync(path);
-});
 
 test('no file of the host is opened because an appliance names it', async () => {
   const secret = at('secret');

@@ -185,7 +185,11 @@ const TRIM_ERRORS = [
 ] as const;
 const READ_ERRORS = [...POOL_READ, ...ARCHIVE_READ] as const;
 const TASK_ERRORS = {
-  refresh: [...READ_ERRORS, 'xml_invalid', 'ovf_invalid', 'ovf_version_unsupported', 'appliance_invalid'],
+  refresh: [
+    ...READ_ERRORS,
+    ...(['xml_invalid', 'ovf_invalid', 'ovf_version_unsupported', 'appliance_invalid'] as const),
+    'file_not_definition',
+  ],
   verify: [...READ_ERRORS, 'missing_field', 'state_not_found'],
   remove: [...READ_ERRORS, 'file_protected', 'pool_read_only', 'pool_outside'],
 } as const;
