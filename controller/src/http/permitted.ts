@@ -12,6 +12,7 @@ import {
   isBusy,
   isConvertible,
   isDefinition,
+  isDirectory,
   isIdle,
   isPublished,
 } from '../services/backup-files/usable.ts';
@@ -45,7 +46,11 @@ const file: Rules<FileRecord> = {
   update: can => can('library.manage'),
   refresh: (can, record) => can('library.manage') && isPublished(record),
   verify: (can, record) => can('library.manage') && isIdle(record) && isArchive(record),
-  remove: (can, record) => can('library.manage') && !isBusy(record) && !record.protected,
+  remove: (can, record) =>
+    can('library.manage') &&
+    !isBusy(record) &&
+    !record.protected &&
+    (!isDirectory(record) || record.status === 'MISSING'),
   compress: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_compressed,
   unpack: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_unpacked,
   convert_backup: (can, record) => can('library.manage') && isIdle(record) && isConvertible(record),

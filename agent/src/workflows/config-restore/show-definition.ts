@@ -15,9 +15,9 @@ export async function showDefinition(
   { libvirt, signal }: Pick<WorkflowDependencies, 'libvirt'> & { signal: AbortSignal },
   file: FoundFile,
   type: DefinitionType,
-  { system = '', configuration = '' }: ShowBackupRequest,
+  { system = '', configuration = '', state = '' }: Partial<ShowBackupRequest>,
 ): Promise<ShowBackupResponse> {
-  const definition = await readDefinitionFile(file, type, signal);
+  const definition = await readDefinitionFile(file, type, signal, state);
   const facts = await readFacts(libvirt()).catch((error: unknown) => {
     throw fromLibvirt(error, 'show_backup');
   });

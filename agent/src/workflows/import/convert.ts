@@ -1,6 +1,6 @@
 /**
  * A backup of this product out of a foreign file that holds a VM with its disks: an OVA, an OVF descriptor with its disks beside it, an
- * archive of Proxmox VE (specification 2.3).
+ * archive of Proxmox VE, a directory of virtnbdbackup's (specification 2.3).
  *
  * check → read → copy → publish. What QEMU cannot read where it stands is unpacked once, into spare files that lie beside the new archive and
  * go at the end; from there the disks become those of the archive. The file stays as it is. Nobody vouches for the new archive: what is in it came from elsewhere.
@@ -39,6 +39,7 @@ import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import type { ForeignDisk, ForeignFile } from './foreign.ts';
 import { openForeignOvf } from './foreign-ovf.ts';
+import { openForeignVirtnbd } from './foreign-virtnbd.ts';
 import { openForeignVma } from './foreign-vma.ts';
 import { type PlannedImport, planImport } from './plan.ts';
 
@@ -46,7 +47,7 @@ import { type PlannedImport, planImport } from './plan.ts';
 export const CONVERT_STEPS = ['check', 'read', 'copy', 'publish'] as const;
 
 /** Types of files that hold a VM with its disks. */
-const CONVERTIBLE: readonly string[] = ['OVA', 'OVF', 'vma'];
+const CONVERTIBLE: readonly string[] = ['OVA', 'OVF', 'vma', 'virtnbdbackup'];
 
 export interface ConvertPlan {
   source: FoundFile;
@@ -114,9 +115,9 @@ async function convert(
     foreign.readDisks(context, join(target.path!, BACKUPS_DIR)),
   );
   const sizesBytes = contents.map(({ sizeBytes }) => sizeBytes);
-  const { appliance } = foreign;
+  const { appliance, definition } = foreign;
   const planned = planImport(
-    { appliance, sizesBytes, pool: target, virtio: request.virtio, networks },
+    { appliance, definition, sizesBytes, pool: target, virtio: request.virtio, networks },
     facts,
   );
   const warnings = [...foreign.warnings, ...planned.warnings];
@@ -180,14 +181,16 @@ async function check(
   return { facts, networks };
 }
 
-const openForeign = (
+function openForeign(
   source: FoundFile,
   request: ConvertBackupRequest,
   context: OperationContext,
-): Promise<ForeignFile> =>
-  backupTypeOf(source.filename) === 'vma'
-    ? openForeignVma(source, context)
-    : openForeignOvf(source, request, context);
+): Promise<ForeignFile> {
+  const type = backupTypeOf(source.filename);
+  if (type === 'vma') return openForeignVma(source, context);
+  if (type === 'virtnbdbackup') return openForeignVirtnbd(source, request, context);
+  return openForeignOvf(source, request, context);
+}
 
 async function writeMembers(
   context: OperationContext,

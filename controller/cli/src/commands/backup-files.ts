@@ -99,6 +99,7 @@ function addConversions(backups: Command): void {
         ...(options.virtio ? { virtio: true } : {}),
         ...(options.system ? { system: options.system } : {}),
         ...(options.configuration ? { configuration: options.configuration } : {}),
+        ...(options.state ? { state: options.state } : {}),
         ...(Object.keys(options.network ?? {}).length > 0 ? { networks: options.network } : {}),
       };
       const task = await runAction(client, `/api/library/${file.id}/${action}/`, body, { quiet: json });
@@ -125,7 +126,8 @@ function addConversions(backups: Command): void {
   backups
     .command('convert <file>')
     .description(
-      'make a backup of an OVA, an OVF with its disks or an archive of Proxmox VE, which stays; only administrators may restore it',
+      'make a backup of an OVA, an OVF with its disks, an archive of Proxmox VE or a directory of virtnbdbackup, which stays; only ' +
+        'administrators may restore it',
     )
     .option('--pool <pool>', 'data pool for the backup (default: where the archive is)')
     .option('--compress', 'compress with zstd')
@@ -134,6 +136,7 @@ function addConversions(backups: Command): void {
     .option('--virtio', 'disks and network adapters become virtio, for which the guest must have drivers')
     .option('--system <system>', 'which VM of an OVF descriptor')
     .option('--configuration <id>', 'which configuration of it')
+    .option('--state <state>', 'which restore point of a backup of virtnbdbackup: its number or name')
     .option(
       '--network <name=network>',
       'connect a network of the file to this network or bridge',

@@ -29,7 +29,7 @@ import {
 } from '../schemas/common.ts';
 import { DomainSchema } from '../schemas/domain.ts';
 import { FileSchema, ShownBackupSchema } from '../schemas/file.ts';
-import { Configuration, Networks, System } from '../schemas/foreign-vm.ts';
+import { Configuration, Networks, State, System } from '../schemas/foreign-vm.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['backups'];
@@ -83,12 +83,6 @@ const BackupBody = body(
   },
   { domain: STORY.domain, datapool: STORY.pool, can_be_incremental: true },
 );
-
-const State = Type.String({
-  minLength: 1,
-  maxLength: 255,
-  description: 'number or name; default: the newest',
-});
 
 const RestoreBody = body(
   {

@@ -27,7 +27,7 @@ import {
   truth,
 } from '../schemas/common.ts';
 import { FileSchema, TrimmedFileSchema, VerifiedFileSchema } from '../schemas/file.ts';
-import { Configuration, Networks, System } from '../schemas/foreign-vm.ts';
+import { Configuration, Networks, State, System } from '../schemas/foreign-vm.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['library'];
@@ -157,6 +157,8 @@ const CONVERT_ERRORS = [
   'file_not_convertible',
   'ovf_disk_unusable',
   'foreign_disk_invalid',
+  'state_not_found',
+  'tool_missing',
   'network_not_found',
   'network_not_in_file',
   'archive_too_large',
@@ -175,7 +177,7 @@ const READ_ERRORS = [...POOL_READ, ...ARCHIVE_READ] as const;
 const TASK_ERRORS = {
   refresh: [...READ_ERRORS, 'xml_invalid', 'ovf_invalid', 'ovf_version_unsupported', 'appliance_invalid'],
   verify: [...READ_ERRORS, 'missing_field', 'state_not_found'],
-  remove: [...READ_ERRORS, 'file_protected', 'pool_read_only', 'pool_outside'],
+  remove: [...READ_ERRORS, 'file_protected', 'file_not_removable', 'pool_read_only', 'pool_outside'],
 } as const;
 const ANSWERS = { refresh: ref(FileSchema), verify: ref(VerifiedFileSchema), remove: undefined };
 
@@ -222,6 +224,7 @@ function converting(app: App, services: Services): void {
     virtio: flag('disks and network adapters become virtio, for which the guest must have drivers'),
     system: Type.Optional(System),
     configuration: Type.Optional(Configuration),
+    state: described(Type.Optional(State), 'restore point of a backup of virtnbdbackup; default: the newest'),
     networks: Type.Optional(Networks),
   };
   app.post(
@@ -231,7 +234,8 @@ function converting(app: App, services: Services): void {
       schema: {
         tags,
         summary:
-          'Make a backup of an OVA, an OVF with its disks or an archive of Proxmox VE, which stays; nobody vouches for it',
+          'Make a backup of an OVA, an OVF with its disks, an archive of Proxmox VE or a directory of virtnbdbackup, which stays; nobody ' +
+          'vouches for it',
         params: IdParams,
         querystring: AsyncQuery,
         body: body(fields, { compress: true }),

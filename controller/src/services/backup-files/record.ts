@@ -17,8 +17,11 @@ export const FILE_STATUSES = [
   'DAMAGED',
 ] as const;
 export type FileStatus = (typeof FILE_STATUSES)[number];
-export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF', 'vma'] as const;
+export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF', 'vma', 'virtnbdbackup'] as const;
 export type FileType = (typeof FILE_TYPES)[number];
+
+/** Files of others that go by the name of their VM. */
+const NAMED_BY_VM: readonly string[] = ['OVF', 'vma', 'virtnbdbackup'];
 
 /** Statuses in which a file can be extended; UPDATING only waits. */
 export const EXTENDABLE_STATUSES: readonly FileStatus[] = ['ACTIVE', 'UPDATING'];
@@ -314,7 +317,7 @@ export function rowOfFile(
     pool_id: file.poolId,
     path: file.path,
     filename: file.filename,
-    verbose_name: ((file.type === 'OVF' || file.type === 'vma') && file.domainName) || file.filename,
+    verbose_name: (NAMED_BY_VM.includes(file.type) && file.domainName) || file.filename,
     description: before?.description ?? '',
     size: Number(file.size),
     status: file.damage !== '' || failedVerification ? 'DAMAGED' : 'ACTIVE',

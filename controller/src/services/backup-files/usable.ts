@@ -21,8 +21,11 @@ export const isArchive = ({ type }: Pick<Usable, 'type'>): boolean => type === '
 
 /** What describes a VM that is restored without its disks. */
 export const isDefinition = ({ type }: Pick<Usable, 'type'>): boolean =>
-  type === 'xml' || type === 'OVF' || type === 'vma';
+  type === 'xml' || type === 'OVF' || type === 'vma' || type === 'virtnbdbackup';
 
 /** What holds a VM with its disks, of which a backup can be made. */
 export const isConvertible = ({ type }: Pick<Usable, 'type'>): boolean =>
-  type === 'OVA' || type === 'OVF' || type === 'vma';
+  type === 'OVA' || type === 'OVF' || type === 'vma' || type === 'virtnbdbackup';
+
+/** A whole directory of files, which are its owner's to remove. */
+export const isDirectory = ({ type }: Pick<Usable, 'type'>): boolean => type === 'virtnbdbackup';

@@ -226,6 +226,8 @@ export interface ConvertBackupRequest {
    * network_not_in_file, and one that the node does not have with network_not_found.
    */
   networks: { [key: string]: string };
+  /** Restore point of a backup of virtnbdbackup's: its number or name; empty: the newest. */
+  state: string;
 }
 
 export interface ConvertBackupRequest_NetworksEntry {
@@ -2544,6 +2546,7 @@ function createBaseConvertBackupRequest(): ConvertBackupRequest {
     system: "",
     configuration: "",
     networks: {},
+    state: "",
   };
 }
 
@@ -2582,6 +2585,9 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     globalThis.Object.entries(message.networks).forEach(([key, value]: [string, string]) => {
       ConvertBackupRequest_NetworksEntry.encode({ key: key as any, value }, writer.uint32(90).fork()).join();
     });
+    if (message.state !== "") {
+      writer.uint32(98).string(message.state);
+    }
     return writer;
   },
 
@@ -2689,6 +2695,14 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
             }
             continue;
           }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2747,6 +2761,7 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
           {},
         )
         : {},
+      state: isSet(object.state) ? globalThis.String(object.state) : "",
     };
   },
 
@@ -2791,6 +2806,9 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
         });
       }
     }
+    if (message.state !== "") {
+      obj.state = message.state;
+    }
     return obj;
   },
 
@@ -2820,6 +2838,7 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
       },
       {},
     );
+    message.state = object.state ?? "";
     return message;
   },
 };
