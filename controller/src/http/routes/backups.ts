@@ -154,7 +154,6 @@ const SHOW_ERRORS = [
   ...POOL_READ,
   ...ARCHIVE_READ,
   ...DEFINITION_READ,
-  'state_not_found',
   'pool_no_space',
   'disk_path_in_use',
 ] as const;

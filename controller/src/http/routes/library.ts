@@ -157,7 +157,6 @@ const CONVERT_ERRORS = [
   'file_not_convertible',
   'ovf_disk_unusable',
   'foreign_disk_invalid',
-  'state_not_found',
   'tool_missing',
   'network_not_found',
   'network_not_in_file',
