@@ -261,11 +261,15 @@ export const ERRORS = {
   ),
   file_not_convertible: fixed(
     '40966',
-    'The file {file} is of type {type}; only an OVA, an OVF descriptor with its disks and an archive of Proxmox VE become backups.',
+    'The file {file} is of type {type}; only an OVA, an OVF descriptor with its disks, an archive of Proxmox VE and a directory of virtnbdbackup become backups.',
+  ),
+  file_not_removable: fixed(
+    '40967',
+    'The backup {file} is a directory that {program} has written and may go on writing to. Remove the directory by hand, then scan its data pool.',
   ),
   file_not_definition: fixed(
     '40965',
-    'The file {file} is of type {type}; a VM without disks is restored from a domain XML, an OVF descriptor or an archive of Proxmox VE only.',
+    'The file {file} is of type {type}; a VM without disks is restored from a domain XML, an OVF descriptor, an archive of Proxmox VE or a directory of virtnbdbackup only.',
   ),
   template_missing: fixed(
     '40927',
@@ -501,6 +505,11 @@ export const ERRORS = {
   foreign_disk_invalid: fixed(
     '50231',
     'The disk image {path} cannot be taken: {reason}. Convert it with its own tools into an image that stands alone.',
+  ),
+
+  tool_missing: fixed(
+    '50232',
+    'The program {program} is not installed on the node. Install the package {package} there, then send the request again.',
   ),
 
   // 503, 504

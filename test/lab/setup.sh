@@ -23,9 +23,8 @@ packages=(
 # What the tests need besides, and the Debian guest.
 test_packages=(
   default-jre-headless faketime libarchive-tools libxml2-utils lzop mmdebstrap openssh-client ovmf python3 python3-aiohttp python3-certifi
-  python3-dateutil python3-six python3-urllib3 strace swtpm swtpm-tools xfsprogs
+  python3-dateutil python3-six python3-urllib3 strace swtpm swtpm-tools virtnbdbackup xfsprogs
 )
-bench_packages=(virtnbdbackup)
 
 # Runs a command and shows what it said only when it failed.
 quietly() {
@@ -129,6 +128,6 @@ case "${1:-}" in
   test-packages) install_packages "${test_packages[@]}" ;;
   guest) step_guest ;;
   soak) step_soak ;;
-  bench) install_packages "${bench_packages[@]}" ;;
+  bench) install_packages virtnbdbackup ;;
   *) echo "usage: setup.sh packages|modules|tiny-guest|test-packages|guest|soak|bench" >&2; exit 2 ;;
 esac

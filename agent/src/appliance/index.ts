@@ -19,6 +19,7 @@
  *   nothing. The manifest tells all of it, and so does the size in the descriptor: compare it with the member's.
  *
  * VMA, the archive of Proxmox VE, has a reader of its own in `vma/`: one pass of a stream, which brings the data of all disks mixed.
+ * Directories of virtnbdbackup are looked at in `virtnbd/`: their headers, and which files a restore point consists of.
  *
  * A file that is rewritten between the look and its use is another file. Whoever converts takes the marks of `disks/source-guard.ts`
  * before `inspectImage`, and refuses the result when they changed.
@@ -39,4 +40,6 @@ export type { DigestName, ManifestEntry } from './manifest.ts';
 export type { Source } from './source.ts';
 export { chunksOf, type DiskOptions, type UnpackOptions, unpackDisk, unpackMembers } from './unpack.ts';
 export { type VerifyOptions, verifyMembers } from './verify.ts';
+export { openVirtnbd, type VirtnbdBackup } from './virtnbd/backup.ts';
+export type { VirtnbdDataFile, VirtnbdState } from './virtnbd/states.ts';
 export { openVma, type Vma } from './vma/open.ts';

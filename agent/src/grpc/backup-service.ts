@@ -9,7 +9,7 @@ import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { withoutSecrets } from '../domain-xml/index.ts';
 import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
-import { backupTargetRefusal } from '../pools/index.ts';
+import { backupTargetRefusal, backupTypeOf } from '../pools/index.ts';
 import { backupFileOf, foreignFileOf } from '../workflows/archives/backup-file.ts';
 import { type FoundFile, findBackupFile } from '../workflows/archives/find-file.ts';
 import { lookIntoBackup, type OpenedBackup } from '../workflows/archives/source.ts';
@@ -206,9 +206,13 @@ export function backupService(
 
     delete: (request, { signal }) =>
       startOperation(runner, { kind: 'delete_backup', request }, async () => {
-        const { path, pool } = await findBackupFile(await dependencies.pools(signal), request.file);
+        const { path, pool, filename } = await findBackupFile(await dependencies.pools(signal), request.file);
         const refusal = backupTargetRefusal(pool, dependencies.nodeName);
         if (refusal) throw refusal;
+        // one definition of it would go, and the data stay
+        const type = backupTypeOf(filename);
+        if (type === 'virtnbdbackup')
+          throw new VirtkeepError('file_not_removable', { file: filename, program: type });
         return {
           entities: fileEntities(request.fileId),
           locks: [fileLock(path, 'exclusive')],

@@ -9,8 +9,7 @@ import { openBackup } from '../workflows/archives/source.ts';
 import { configRestoreWorkflow } from '../workflows/config-restore/config-restore.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { standingDisks } from '../workflows/family/match.ts';
-import { applianceRestoreWorkflow } from '../workflows/import/appliance-restore.ts';
-import { planConvert } from '../workflows/import/convert.ts';
+import { applianceRestoreWorkflow, planApplianceRestore } from '../workflows/import/appliance-restore.ts';
 import { instantRestoreWorkflow } from '../workflows/restore/instant/instant-restore.ts';
 import { restoreWorkflow } from '../workflows/restore/restore.ts';
 import { requireVouched } from '../workflows/restore/vouch.ts';
@@ -66,7 +65,7 @@ export function restoreService(
           throw new VirtkeepError('conflicting_fields', { first: 'all', second: 'name', field: 'all' });
         const pools = await dependencies.pools(signal);
         const file = await findBackupFile(pools, request.file);
-        const plan = planConvert(request, file, pools, dependencies.nodeName);
+        const plan = planApplianceRestore(request, file, pools, dependencies.nodeName);
         return {
           entities: [...domainEntities(request.domainId), ...fileEntities(request.fileId)],
           locks: [...domainLocks(request.domainId, ['domain', 'power']), fileLock(file.path, 'shared')],

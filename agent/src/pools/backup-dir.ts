@@ -3,9 +3,10 @@ import { join } from 'node:path';
 import { opendir } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, reasonOf } from '@virtkeep/shared/errors';
 import { notAFile, specialKindOf } from '@virtkeep/shared/foreign-file';
+import { isVirtnbdMain, isVirtnbdPart } from '@virtkeep/shared/virtnbd-names';
 
 export interface FileKind {
-  type: 'tar' | 'xml' | 'OVA' | 'OVF' | 'vma';
+  type: 'tar' | 'xml' | 'OVA' | 'OVF' | 'vma' | 'virtnbdbackup';
   compressed: boolean;
 }
 
@@ -44,6 +45,9 @@ export function fileKind(name: string): FileKind | undefined {
   if (lower.endsWith('.tar.zst')) return { type: 'tar', compressed: true };
   if (lower.endsWith('.ova')) return { type: 'OVA', compressed: false };
   if (lower.endsWith('.ovf')) return { type: 'OVF', compressed: false };
+  // one definition stands for the directory that virtnbdbackup has written, and the others for nothing
+  if (isVirtnbdMain(name)) return { type: 'virtnbdbackup', compressed: false };
+  if (isVirtnbdPart(name)) return undefined;
   if (lower.endsWith('.xml')) return { type: 'xml', compressed: false };
   if (lower.endsWith('.vma')) return { type: 'vma', compressed: false };
   if (/\.vma\.(zst|gz|lzo)$/.test(lower)) return { type: 'vma', compressed: true };

@@ -2,17 +2,17 @@
  * The backup files of the node's pools, as last seen. A file is read when its size or time changed, so that listing again
  * costs a stat for each file; an archive's manifest is read through an injected function, since pools do not know archives.
  */
-import type { BigIntStats } from 'node:fs';
 import { join, relative } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { BACKUPS_DIR, lstatBig } from '@virtkeep/shared/beneath';
-import { errnoOf, fromIoError, hasKey, reasonOf } from '@virtkeep/shared/errors';
+import { BACKUPS_DIR } from '@virtkeep/shared/beneath';
+import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { readForeign } from '@virtkeep/shared/foreign-file';
 import type { BackupFile, BackupState } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import { MiB } from '@virtkeep/shared/units';
 import { parseDomain } from '../domain-xml/index.ts';
 import { type FileKind, fileKind, type ListLimits, listBackupPaths, type Skipped } from './backup-dir.ts';
+import { type FileFacts, factsOf } from './file-facts.ts';
 
 /** What an archive's newest manifest says. */
 export interface ArchiveSummary {
@@ -245,16 +245,7 @@ const unreadable = (error: unknown): ReadFile => ({
   isBusy: hasKey(error, 'file_busy'),
 });
 
-async function factsOf(path: string): Promise<BigIntStats | undefined> {
-  try {
-    return await lstatBig(path);
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return undefined;
-    throw fromIoError(error, 'reading', path);
-  }
-}
-
-const isSame = (a: Pick<Entry, 'size' | 'mtimeNs'>, b: Pick<Entry, 'size' | 'mtimeNs'>): boolean =>
+const isSame = (a: Pick<FileFacts, 'size' | 'mtimeNs'>, b: Pick<FileFacts, 'size' | 'mtimeNs'>): boolean =>
   a.size === b.size && a.mtimeNs === b.mtimeNs;
 
 function isBefore(a: Entry, b: Entry): boolean {

@@ -97,6 +97,22 @@ describe('BackupFiles', () => {
     mkdirSync(join(dir, 'backups/appliance/deep/too/far'), { recursive: true });
   });
 
+  test('a directory of virtnbdbackup is one file, of the size of all of it, and read when one of them changes', async () => {
+    mkdirSync(at('web/checkpoints'), { recursive: true });
+    const [main, second] = ['web/vmconfig.virtnbdbackup.0.xml', 'web/vmconfig.virtnbdbackup.1.xml'];
+    const names = [main, second, 'web/checkpoints/virtnbdbackup.0.xml', 'web/vda.full.data', 'web/web.cpt'];
+    for (const name of names) writeFileSync(at(name), 'text');
+    const backupFiles = new BackupFiles(read);
+    await backupFiles.refresh(place(), { signal });
+    const listed = () => backupFiles.files(POOL_ID).filter(({ filename }) => filename.startsWith('web/'));
+    expect(listed()).toMatchObject([{ filename: main, type: 'virtnbdbackup', size: 12n, path: at(main) }]);
+    expect(await backupFiles.refresh(place(), { signal })).toBe(false);
+    writeFileSync(at('web/vda.inc.virtnbdbackup.1.data'), 'more');
+    expect(await backupFiles.refresh(place(), { signal })).toBe(true);
+    expect(listed()).toMatchObject([{ size: 16n }]);
+    rmSync(at('web'), { recursive: true });
+  });
+
   test('lists every kind, reads each once, and sees changes', async () => {
     for (const name of [
       'a.tar',

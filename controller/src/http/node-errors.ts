@@ -125,6 +125,7 @@ export const DEFINITION_READ = [
   'ovf_system_unknown',
   'ovf_configuration_unknown',
   'appliance_invalid',
+  'state_not_found',
 ] as const satisfies readonly ErrorKey[];
 
 /** A foreign file that holds VMs with their disks is read. */

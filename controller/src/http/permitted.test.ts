@@ -31,6 +31,11 @@ test('what a file is refused for is not offered', () => {
   expect(offered({ type: 'vma' })).toEqual([
     ...['update', 'refresh', 'remove', 'convert_backup', 'restore', 'config_restore', 'download'],
   ]);
+  const directory = 'virtnbdbackup';
+  expect(offered({ type: directory })).toEqual([
+    ...['update', 'refresh', 'convert_backup', 'config_restore', 'download'],
+  ]);
+  expect(offered({ type: directory, status: 'MISSING' })).toEqual(['update', 'remove']);
   expect(offered({ status: 'MISSING' })).toEqual(['update', 'remove']);
   expect(offered({ status: 'MISSING', protected: 1 })).toEqual(['update']);
   expect(offered({ status: 'DAMAGED' })).toEqual([...always, 'download']);

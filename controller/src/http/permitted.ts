@@ -8,10 +8,12 @@ import type { TokenRecord } from '../services/accounts/tokens.ts';
 import type { UserRecord } from '../services/accounts/users.ts';
 import type { FileRecord } from '../services/backup-files/record.ts';
 import {
+  isAppliance,
   isArchive,
   isBusy,
   isConvertible,
   isDefinition,
+  isDirectory,
   isIdle,
   isPublished,
 } from '../services/backup-files/usable.ts';
@@ -45,7 +47,11 @@ const file: Rules<FileRecord> = {
   update: can => can('library.manage'),
   refresh: (can, record) => can('library.manage') && isPublished(record),
   verify: (can, record) => can('library.manage') && isIdle(record) && isArchive(record),
-  remove: (can, record) => can('library.manage') && !isBusy(record) && !record.protected,
+  remove: (can, record) =>
+    can('library.manage') &&
+    !isBusy(record) &&
+    !record.protected &&
+    (!isDirectory(record) || record.status === 'MISSING'),
   compress: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_compressed,
   unpack: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_unpacked,
   convert_backup: (can, record) => can('library.manage') && isIdle(record) && isConvertible(record),
@@ -53,8 +59,7 @@ const file: Rules<FileRecord> = {
     can('library.download') && can('library.manage') && isIdle(record) && isArchive(record),
   restore: (can, record) =>
     record.additional_flags.can_be_domained &&
-    ((can('backup.restore') && isArchive(record)) ||
-      (can('backup.restore_foreign') && isConvertible(record))),
+    ((can('backup.restore') && isArchive(record)) || (can('backup.restore_foreign') && isAppliance(record))),
   config_restore: (can, record) =>
     can('backup.restore_foreign') && record.additional_flags.can_be_domained && isDefinition(record),
   download: (can, record) => can('library.download') && isIdle(record),

@@ -1,11 +1,13 @@
 /** What the inventory tells of an archive. */
 import { lstat } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { isPackedAppliance } from '../../appliance/index.ts';
+import { isPackedAppliance, openVirtnbd } from '../../appliance/index.ts';
 import { type Archive, openArchive } from '../../archive/index.ts';
+import { parseDomain } from '../../domain-xml/index.ts';
 import { systemsOf } from '../../ovf/index.ts';
 import type { ArchiveSummary, ReadArchive } from '../../pools/index.ts';
 import { definitionTypeOf, readDefinitionFile } from '../config-restore/definition-file.ts';
+import { listedStates } from '../config-restore/virtnbd-state.ts';
 import { describeForeign } from '../foreign-archive/describe.ts';
 import { foreignSummaryOf, summaryOf } from './backup-file.ts';
 
@@ -15,6 +17,7 @@ import { foreignSummaryOf, summaryOf } from './backup-file.ts';
  */
 export const readArchive: ReadArchive = async (path, signal, isThorough) => {
   const type = definitionTypeOf(path);
+  if (type === 'virtnbdbackup') return await readVirtnbd(path, signal);
   if (type === 'OVA' && !isThorough && (await isPackedAppliance(path))) return null;
   if (type !== undefined && type !== 'xml') return await readDescriptor(path, type, signal);
   // Older states of a damaged one can still be restored: it is shown with them and with its damage.
@@ -45,6 +48,19 @@ async function readDescriptor(
   if (file.type === 'vma') return { domainName: file.appliance.name };
   const systems = systemsOf(file.envelope);
   return { domainName: systems.length === 1 ? systems[0]!.name : '' };
+}
+
+/** Of the VM what the newest of its definitions says. */
+async function readVirtnbd(path: string, signal: AbortSignal): Promise<Partial<ArchiveSummary>> {
+  const backup = await openVirtnbd(path, signal);
+  try {
+    const { uuid, name } = parseDomain(await backup.readDefinition(backup.states.at(-1)), path);
+    const [first] = backup.states;
+    const states = listedStates(backup);
+    return { domainId: uuid, domainName: name, states, ...(first && { created: first.written }) };
+  } finally {
+    await backup.close();
+  }
 }
 
 const damageOf = (damage: string | null) =>

@@ -1,14 +1,18 @@
-/** A file that describes a VM: a domain XML, an OVF descriptor, an OVA, an archive of Proxmox VE. Nobody vouches for any. */
+/**
+ * A file that describes a VM: a domain XML, an OVF descriptor, an OVA, an archive of Proxmox VE, a backup of virtnbdbackup's. Nobody vouches
+ * for any.
+ */
 import { fromIoError } from '@virtkeep/shared/errors';
 import { readForeign } from '@virtkeep/shared/foreign-file';
 import { MiB } from '@virtkeep/shared/units';
-import { type AppliancePackage, openAppliance, openVma } from '../../appliance/index.ts';
+import { type AppliancePackage, openAppliance, openVirtnbd, openVma } from '../../appliance/index.ts';
 import { type Appliance, type Envelope, readOvf } from '../../ovf/index.ts';
 import { backupTypeOf } from '../../pools/index.ts';
 import { proxmoxVmOf } from '../../proxmox/index.ts';
 import { filesThere, type PackageFiles } from './package-files.ts';
+import { stateOf } from './virtnbd-state.ts';
 
-export type DefinitionType = 'xml' | 'OVF' | 'OVA' | 'vma';
+export type DefinitionType = 'xml' | 'OVF' | 'OVA' | 'vma' | 'virtnbdbackup';
 export type DefinitionFile =
   | { type: 'xml'; xml: string }
   | {
@@ -26,6 +30,8 @@ export interface ReadOptions {
   signal: AbortSignal;
   /** Which of the files that a descriptor names are there is looked for, too. */
   looksForFiles?: boolean;
+  /** Restore point of a backup of virtnbdbackup's, by its number or name; empty: the newest. */
+  state?: string;
   /** Told how many bytes of an OVA that is packed were unpacked. */
   onBytes?: (doneBytes: number) => void;
 }
@@ -40,14 +46,16 @@ export function definitionTypeOf(filename: string): DefinitionType | undefined {
  * Of an OVA that is packed this unpacks everything once, to nowhere.
  * @param filename names it in errors
  * @throws VirtkeepError not_a_file, file_too_large, io_failed, ovf_invalid, ovf_version_unsupported, appliance_invalid, path_outside_pool,
- * canceled
+ * state_not_found, canceled
  */
 export async function readDefinitionFile(
   { path, filename }: { path: string; filename: string },
   type: DefinitionType,
-  { signal, looksForFiles = false, onBytes }: ReadOptions,
+  { signal, state = '', looksForFiles = false, onBytes }: ReadOptions,
 ): Promise<DefinitionFile> {
   if (type === 'vma') return { type, appliance: await readVma(path, filename, signal) };
+  if (type === 'virtnbdbackup')
+    return { type: 'xml', xml: await readVirtnbd({ path, filename }, state, signal) };
   if (type === 'OVA')
     return usedOnce(await openAppliance(path, signal, onBytes), async opened => {
       const envelope = readOvf(opened.descriptor.bytes, filename);
@@ -82,5 +90,18 @@ async function readVma(path: string, filename: string, signal: AbortSignal): Pro
     return proxmoxVmOf(header, filename).appliance;
   } finally {
     await close();
+  }
+}
+
+async function readVirtnbd(
+  { path, filename }: { path: string; filename: string },
+  state: string,
+  signal: AbortSignal,
+): Promise<string> {
+  const backup = await openVirtnbd(path, signal);
+  try {
+    return await backup.readDefinition(stateOf(backup, state, filename));
+  } finally {
+    await backup.close();
   }
 }

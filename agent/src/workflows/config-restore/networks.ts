@@ -71,6 +71,12 @@ export function applyNetworks(
   return { names: [...names], warnings };
 }
 
+/** Networks and bridges that the adapters of a definition name, each once. */
+export const networkNamesOf = (domain: Element): string[] =>
+  [...new Set(childrenAt(domain, 'devices/interface').map(net => sourceOf(net).name))].filter(
+    name => name !== '',
+  );
+
 /** Where libvirt reads the name; other attributes may say something else. */
 const NAMED_BY: Readonly<Record<string, string>> = { network: 'network', bridge: 'bridge', direct: 'dev' };
 

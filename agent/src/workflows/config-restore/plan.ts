@@ -244,7 +244,7 @@ const leftOutWarning = (place: string): BackupWarning =>
   warning('ignored', place.slice(0, 100), 'Left out, since a file must not bring it to a node.');
 
 /** Without KVM there is no CPU of the node to be shown to the guest. */
-function emulated(domain: Element): BackupWarning[] {
+export function emulated(domain: Element): BackupWarning[] {
   if (attr(domain, 'type') !== 'kvm') return [];
   domain.setAttribute('type', 'qemu');
   const cpu = child(domain, 'cpu');

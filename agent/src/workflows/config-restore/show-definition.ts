@@ -37,11 +37,11 @@ export async function showDefinition(
   { libvirt, nodeName, signal, onBytes }: Reading,
   file: FoundFile,
   type: DefinitionType,
-  { system = '', configuration = '', target }: ShowBackupRequest,
+  { system = '', configuration = '', state = '', target }: ShowBackupRequest,
 ): Promise<ShowBackupResponse> {
   const { virtio, networks: chosen } = target ?? { virtio: false, networks: {} };
   const definition = await readDefinitionFile(file, type, {
-    ...{ signal, looksForFiles: true },
+    ...{ signal, state, looksForFiles: true },
     ...(onBytes && { onBytes }),
   });
   const summaries = 'envelope' in definition ? systemsOf(definition.envelope) : [];

@@ -1,10 +1,9 @@
 /** Runs libguestfs's programs (virt-customize, virt-sysprep, virt-cat) on images that nothing else has open. */
-import { execFile } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import { failureOf, isSysAdmin, runProgram } from '@virtkeep/shared/program';
+import { failureOf, isSysAdmin } from '@virtkeep/shared/program';
 import { MiB } from '@virtkeep/shared/units';
+import { type Contained, containedCommand, NO_SUCH_PROGRAM, runContained } from '../contained-program.ts';
 
 export interface GuestfsOptions {
   /** Name of the domain, for error texts. */
@@ -18,8 +17,6 @@ export interface GuestfsOptions {
 const TIMEOUT_MS = 3_600_000;
 const MAX_OUTPUT_BYTES = 4 * MiB;
 const MAX_REASON = 600;
-/** What env says of one. */
-const NO_SUCH_PROGRAM = 127;
 
 /** What libguestfs says when its appliance does not come up; the images are untouched then. */
 const LAUNCH_FAILED =
@@ -51,55 +48,23 @@ export async function runGuestfs(
   }
 }
 
-interface Command {
-  argv: readonly string[];
-  /** The unit that runs it, when systemd does. */
-  unit: string | null;
-}
-
-/** libguestfs makes directories there, wherever else it is told to, and leaves them when it is killed. */
-const OWN_TMP = 'mount -t tmpfs -o mode=1777 tmpfs /tmp && "$@"';
-const SHARED_TMP = '"$@"; exit $?';
+/** libguestfs makes directories in /tmp, wherever else it is told to, and leaves them when it is killed. */
 const IN_TMP = /^(.*:)?\/tmp\//;
-/**
- * Its standard input is a pipe that only the agent has open: when that ends, the shell does, and systemd ends the rest of the
- * unit. BindsTo= would start the program again with the agent.
- */
-const LIFELINE = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 $$; } >/dev/null 2>&1 & "$@" 3<&-';
 
-/**
- * How a program is run: with a /tmp of its own, unless it is given something of the machine's, and in a way that ends all its
- * processes when it ends, is stopped, or the agent is killed. The agent's own unit has neither the devices nor the system calls
- * that an appliance needs: there systemd runs the program, as a unit of its own.
- */
+/** How a program is run: with a /tmp of its own, unless it is given something of the machine's. */
 export function commandOf(
   program: string,
   args: readonly string[],
   emulated: boolean,
   isPrivileged: boolean,
-): Command {
+): Contained {
   // direct: the appliance is a process of ours, and no domain of libvirt's
   const settings = ['--unset=TMPDIR', 'LC_ALL=C', 'LIBGUESTFS_BACKEND=direct'];
   if (emulated) settings.push('LIBGUESTFS_BACKEND_SETTINGS=force_tcg');
   const argv = ['env', ...settings, program, ...args];
   const given = [program, ...args, process.env.SUPERMIN_KERNEL ?? '', process.env.SUPERMIN_MODULES ?? ''];
   const hasOwnTmp = !given.some(text => IN_TMP.test(text));
-  if (isPrivileged) {
-    const dying = ['setpriv', '--pdeathsig', 'KILL', 'unshare', '--mount', '--pid', '--kill-child'];
-    // a shell is the first process of the namespace, as which programs do not expect to be
-    const shell = ['sh', '-c', hasOwnTmp ? OWN_TMP : SHARED_TMP, 'sh'];
-    return { argv: [...dying, '--', ...shell, ...argv], unit: null };
-  }
-  const unit = `virtkeep-guestfs-${randomUUID()}.service`;
-  const properties = [
-    `RuntimeMaxSec=${TIMEOUT_MS / 1000}`,
-    'KillSignal=SIGKILL',
-    ...(hasOwnTmp ? ['TemporaryFileSystem=/tmp:mode=1777'] : []),
-  ].map(property => `--property=${property}`);
-  const how = ['--quiet', '--collect', '--wait', '--pipe', `--unit=${unit}`];
-  // systemd looks for variables in arguments
-  const plain = ['/bin/sh', '-c', LIFELINE, 'sh', ...argv].map(text => text.replaceAll('$', () => '$$'));
-  return { argv: ['systemd-run', ...how, ...properties, '--', ...plain], unit };
+  return containedCommand(argv, { name: 'guestfs', isPrivileged, hasOwnTmp, timeoutMs: TIMEOUT_MS });
 }
 
 async function runOnce(
@@ -108,21 +73,15 @@ async function runOnce(
   emulated: boolean,
   { domain, signal }: GuestfsOptions,
 ): Promise<string> {
-  const { argv, unit } = commandOf(program, args, emulated, await isSysAdmin());
+  const command = commandOf(program, args, emulated, await isSysAdmin());
   const failed = (reason: string, cause?: unknown) =>
     new VirtkeepError('guestfs_failed', { program, domain, reason }, { cause });
-  const end = await runProgram(argv, {
-    lifeline: unit !== null,
+  const end = await runContained(command, {
     signal,
     operation: program,
     timeoutMs: TIMEOUT_MS,
     maxOutputBytes: MAX_OUTPUT_BYTES,
     failed,
-    // what it works on is thrown away then: there is nothing to end in an orderly way
-    stop: child => {
-      if (unit) execFile('systemctl', ['stop', unit], () => {});
-      else child.kill('SIGKILL');
-    },
   });
   if (end.code === 0) return end.stdout;
   if (end.code === NO_SUCH_PROGRAM) throw failed('it is not installed; install guestfs-tools on the node');

@@ -8,12 +8,13 @@
  */
 import { join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { RestoreResult } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation_result';
 import type { StartApplianceRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import { diskId } from '../../disks/index.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
-import { BACKUPS_DIR, type PoolRecord, requireSpace } from '../../pools/index.ts';
+import { BACKUPS_DIR, backupTypeOf, type PoolRecord, requireSpace } from '../../pools/index.ts';
 import { chosenNetworks, requireInFile } from '../config-restore/choose-networks.ts';
 import { identify } from '../config-restore/identify.ts';
 import { readFacts } from '../config-restore/node-facts.ts';
@@ -22,13 +23,25 @@ import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { defineOwnDomain } from '../domain/define-own.ts';
 import { chooseIdentity } from '../domain/identity.ts';
-import type { ConvertPlan } from './convert.ts';
+import { type ConvertPlan, planConvert } from './convert.ts';
 import type { ForeignFile } from './foreign.ts';
 import { type NewDisk, writeDisks } from './new-disks.ts';
 import { authoritiesOf, choicesOf, openForeign } from './open-foreign.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const APPLIANCE_RESTORE_STEPS = ['check', 'read', 'disks', 'define', 'start'] as const;
+
+/** What holds VMs with their disks that need no archive in between. */
+const APPLIANCES: readonly string[] = ['OVA', 'OVF', 'vma'];
+
+/** As `planConvert`, of fewer types of files. @throws VirtkeepError file_not_convertible, pool_not_found, and the refusals of pools */
+export function planApplianceRestore(...asked: Parameters<typeof planConvert>): ConvertPlan {
+  const plan = planConvert(...asked);
+  const { filename } = plan.source;
+  const type = backupTypeOf(filename) ?? 'unknown';
+  if (!APPLIANCES.includes(type)) throw new VirtkeepError('file_not_convertible', { file: filename, type });
+  return plan;
+}
 
 /** A VM that is to come, decided before anything is made. */
 interface ComingVm {
@@ -91,7 +104,9 @@ async function check(restoring: Restoring, context: OperationContext): Promise<C
   const { signal } = context;
   const authorities = await authoritiesOf(dependencies);
   for (const { system, configuration } of request.all ? await choicesOf(source, request, signal) : [request])
-    opened.push(await openForeign(source, { system, configuration, excludeIso: true, authorities }, context));
+    opened.push(
+      await openForeign(source, { system, configuration, state: '', excludeIso: true, authorities }, context),
+    );
   const facts = await readFacts(dependencies.libvirt());
   const networks = chosenNetworks(request.networks, facts, dependencies.nodeName);
   const vms = opened.map((foreign, index): ComingVm => {

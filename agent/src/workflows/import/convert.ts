@@ -1,6 +1,6 @@
 /**
  * A backup of this product out of a foreign file that holds a VM with its disks: an OVA, an OVF descriptor with its disks beside it, an
- * archive of Proxmox VE (specification 2.3).
+ * archive of Proxmox VE, a directory of virtnbdbackup's (specification 2.3).
  *
  * check → read → copy → publish. What QEMU cannot read where it stands is unpacked once, into spare files that lie beside the new archive and
  * go at the end; from there the disks become those of the archive. The file stays as it is. Nobody vouches for the new archive: what is in it came from elsewhere.
@@ -47,7 +47,7 @@ import { planImport } from './plan.ts';
 export const CONVERT_STEPS = ['check', 'read', 'copy', 'publish'] as const;
 
 /** Types of files that hold a VM with its disks. */
-const CONVERTIBLE: readonly string[] = ['OVA', 'OVF', 'vma'];
+const CONVERTIBLE: readonly string[] = ['OVA', 'OVF', 'vma', 'virtnbdbackup'];
 
 export interface ConvertPlan {
   source: FoundFile;
@@ -123,9 +123,9 @@ export async function convert(
     images: (await foreign.readImages?.(context, directory)) ?? [],
   }));
   const sizesBytes = contents.map(({ sizeBytes }) => sizeBytes);
-  const { appliance } = foreign;
+  const { appliance, definition } = foreign;
   const planned = planImport(
-    { appliance, sizesBytes, images, pool: target, virtio: request.virtio, networks },
+    { appliance, definition, sizesBytes, images, pool: target, virtio: request.virtio, networks },
     facts,
   );
   const warnings = [...foreign.warnings, ...planned.warnings];

@@ -5,6 +5,8 @@ import type { OperationContext } from '../context.ts';
 
 export interface ForeignFile {
   appliance: Appliance;
+  /** Of one that libvirt has described: all but the name and the networks is told here. */
+  definition?: ForeignDefinition;
   /** What the state of the backup is of. */
   created: Date;
   /** Bytes of its disks' data, as far as they are known before they are read; and those that unpacking them takes beside. */
@@ -38,6 +40,13 @@ export interface ForeignImage {
   sizeBytes: number;
   /** In the foreign file. */
   name: string;
+}
+
+export interface ForeignDefinition {
+  /** A domain XML, as foreign as the file. */
+  xml: string;
+  /** Targets of the disks in it whose data there are, in the order of `readDisks`. */
+  targets: readonly string[];
 }
 
 export interface ForeignDisk {

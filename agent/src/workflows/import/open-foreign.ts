@@ -1,26 +1,30 @@
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { readForeign } from '@virtkeep/shared/foreign-file';
 import { MiB } from '@virtkeep/shared/units';
+import { parseXml } from '../../domain-xml/index.ts';
 import { applianceOf, systemsOf } from '../../ovf/index.ts';
 import { backupTypeOf } from '../../pools/index.ts';
 import type { FoundFile } from '../archives/find-file.ts';
 import { definitionTypeOf, readDefinitionFile } from '../config-restore/definition-file.ts';
-import { networksOf } from '../config-restore/networks.ts';
+import { networkNamesOf, networksOf } from '../config-restore/networks.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import type { ForeignFile } from './foreign.ts';
 import { type OvfChoice, openForeignOvf } from './foreign-ovf.ts';
+import { openForeignVirtnbd } from './foreign-virtnbd.ts';
 import { openForeignVma } from './foreign-vma.ts';
 
-/** One VM of a foreign file. @throws VirtkeepError as `openForeignOvf` and `openForeignVma` */
-export const openForeign = (
+/** One VM of a foreign file. @throws VirtkeepError as `openForeignOvf`, `openForeignVma` and `openForeignVirtnbd` */
+export function openForeign(
   source: FoundFile,
-  choice: OvfChoice,
+  choice: OvfChoice & { state: string },
   context: OperationContext,
-): Promise<ForeignFile> =>
-  backupTypeOf(source.filename) === 'vma'
-    ? openForeignVma(source, context)
-    : openForeignOvf(source, choice, context);
+): Promise<ForeignFile> {
+  const type = backupTypeOf(source.filename);
+  if (type === 'vma') return openForeignVma(source, context);
+  if (type === 'virtnbdbackup') return openForeignVirtnbd(source, choice, context);
+  return openForeignOvf(source, choice, context);
+}
 
 const MAX_AUTHORITIES_BYTES = 4 * MiB;
 
@@ -58,7 +62,10 @@ export async function choicesOf(
   if (system !== '')
     throw new VirtkeepError('conflicting_fields', { first: 'all', second: 'system', field: 'all' });
   const file = await readDefinitionFile(source, definitionTypeOf(source.filename)!, { signal });
-  if (file.type === 'xml') return [];
+  if (file.type === 'xml') {
+    const { root } = parseXml(file.xml, 'domain', source.filename);
+    return [{ system: '', configuration: '', networks: networkNamesOf(root) }];
+  }
   if (file.type === 'vma') return [{ system: '', configuration: '', networks: networksOf(file.appliance) }];
   const { envelope } = file;
   return systemsOf(envelope).map(({ id, name }) => {

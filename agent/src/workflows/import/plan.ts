@@ -7,10 +7,12 @@ import type { PoolRecord } from '../../pools/index.ts';
 import { type ArchivePlan, planArchive } from '../backup/members.ts';
 import { networksOf, targetHere } from '../config-restore/networks.ts';
 import type { NodeFacts } from '../config-restore/node-facts.ts';
-import type { ForeignImage } from './foreign.ts';
+import { definedDomain } from './definition.ts';
+import type { ForeignDefinition, ForeignImage } from './foreign.ts';
 
 export interface ForeignVm {
   appliance: Appliance;
+  definition?: ForeignDefinition | undefined;
   /** What the guest sees of each of its disks, by the index of the disk. */
   sizesBytes: readonly number[];
   /** What is in its drives, by the index of the drive. */
@@ -43,22 +45,25 @@ export interface PlannedImport {
 
 /** The same but for the ids of the VM and its disks, which are new. No disk has a fault. */
 export function planImport(
-  { appliance, sizesBytes, images = [], pool, virtio, networks }: ForeignVm,
+  { appliance, definition, sizesBytes, images = [], pool, virtio, networks }: ForeignVm,
   facts: NodeFacts,
 ): PlannedImport {
   const ids = sizesBytes.map(() => newId());
-  const here = targetHere(networksOf(appliance), facts);
   const pathOf = (index: number) => join(pool.path!, `${ids[index]}.qcow2`);
+  const here = targetHere(networksOf(appliance), facts);
   const placed = placeImages(images, pool);
-  const { xml, disks, warnings } = domainXmlOf(appliance, {
-    ...here,
-    networks: { ...here.networks, ...networks },
-    uuid: newId(),
-    virtio,
-    withDisks: true,
-    diskPathOf: pathOf,
-    drivePathOf: index => placed.paths[index],
-  });
+  const uuid = newId();
+  const { xml, disks, warnings } = definition
+    ? definedDomain(definition, { uuid, virtio, networks, pathOf }, facts)
+    : domainXmlOf(appliance, {
+        ...here,
+        networks: { ...here.networks, ...networks },
+        uuid,
+        virtio,
+        withDisks: true,
+        diskPathOf: pathOf,
+        drivePathOf: index => placed.paths[index],
+      });
   const config = parseDomain(xml, appliance.name);
   const imported = disks.map(({ index, path, targetDev }) => ({
     id: ids[index]!,

@@ -103,6 +103,7 @@ function addConversions(backups: Command): void {
         ...(options.system ? { system: options.system } : {}),
         ...(options.all ? { all: true } : {}),
         ...(options.configuration ? { configuration: options.configuration } : {}),
+        ...(options.state ? { state: options.state } : {}),
         ...(Object.keys(options.network ?? {}).length > 0 ? { networks: options.network } : {}),
       };
       const task = await runAction(client, `/api/library/${file.id}/${action}/`, body, { quiet: json });
@@ -129,7 +130,8 @@ function addConversions(backups: Command): void {
   backups
     .command('convert <file>')
     .description(
-      'make a backup of an OVA, an OVF with its disks or an archive of Proxmox VE, which stays; only administrators may restore it',
+      'make a backup of an OVA, an OVF with its disks, an archive of Proxmox VE or a directory of virtnbdbackup, which stays; only ' +
+        'administrators may restore it',
     )
     .option('--pool <pool>', 'data pool for the backup (default: where the archive is)')
     .option('--compress', 'compress with zstd')
@@ -140,6 +142,7 @@ function addConversions(backups: Command): void {
     .option('--system <system>', 'which VM of an OVF descriptor')
     .option('--all', 'every VM of an OVF descriptor: a backup of each, all of them or none')
     .option('--configuration <id>', 'which configuration of it')
+    .option('--state <state>', 'which restore point of a backup of virtnbdbackup: its number or name')
     .option(
       '--network <name=network>',
       'connect a network of the file to this network or bridge',

@@ -30,7 +30,7 @@ import {
 } from '../schemas/common.ts';
 import { DomainSchema } from '../schemas/domain.ts';
 import { FileSchema, ShownBackupSchema } from '../schemas/file.ts';
-import { All, Configuration, Networks, System } from '../schemas/foreign-vm.ts';
+import { All, Configuration, Networks, State, System } from '../schemas/foreign-vm.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['backups'];
@@ -84,12 +84,6 @@ const BackupBody = body(
   },
   { domain: STORY.domain, datapool: STORY.pool, can_be_incremental: true },
 );
-
-const State = Type.String({
-  minLength: 1,
-  maxLength: 255,
-  description: 'number or name; default: the newest',
-});
 
 const RestoreBody = body(
   {
@@ -179,7 +173,6 @@ const SHOW_ERRORS = [
   ...DEFINITION_READ,
   'network_not_found',
   'network_not_in_file',
-  'state_not_found',
   'pool_no_space',
   'disk_path_in_use',
 ] as const;

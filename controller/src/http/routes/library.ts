@@ -27,7 +27,7 @@ import {
   truth,
 } from '../schemas/common.ts';
 import { ExportedFileSchema, FileSchema, TrimmedFileSchema, VerifiedFileSchema } from '../schemas/file.ts';
-import { All, Configuration, Networks, System } from '../schemas/foreign-vm.ts';
+import { All, Configuration, Networks, State, System } from '../schemas/foreign-vm.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
 const tags = ['library'];
@@ -155,6 +155,7 @@ const CONVERT_ERRORS = [
   ...POOL_WRITE,
   ...ARCHIVE_READ,
   ...FOREIGN_READ,
+  'tool_missing',
   'conflicting_fields',
   'archive_too_large',
   'invalid_name',
@@ -191,7 +192,7 @@ const TASK_ERRORS = {
     'file_not_definition',
   ],
   verify: [...READ_ERRORS, 'missing_field', 'state_not_found'],
-  remove: [...READ_ERRORS, 'file_protected', 'pool_read_only', 'pool_outside'],
+  remove: [...READ_ERRORS, 'file_protected', 'file_not_removable', 'pool_read_only', 'pool_outside'],
 } as const;
 const ANSWERS = { refresh: ref(FileSchema), verify: ref(VerifiedFileSchema), remove: undefined };
 
@@ -240,6 +241,7 @@ function converting(app: App, services: Services): void {
     system: Type.Optional(System),
     all: Type.Optional(All),
     configuration: Type.Optional(Configuration),
+    state: described(Type.Optional(State), 'restore point of a backup of virtnbdbackup; default: the newest'),
     networks: Type.Optional(Networks),
   };
   app.post(
@@ -249,7 +251,8 @@ function converting(app: App, services: Services): void {
       schema: {
         tags,
         summary:
-          'Make a backup of an OVA, an OVF with its disks or an archive of Proxmox VE, which stays; nobody vouches for it',
+          'Make a backup of an OVA, an OVF with its disks, an archive of Proxmox VE or a directory of virtnbdbackup, which stays; nobody ' +
+          'vouches for it',
         params: IdParams,
         querystring: AsyncQuery,
         body: body(fields, { compress: true }),

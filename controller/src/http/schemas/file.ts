@@ -95,7 +95,9 @@ export const FileSchema = record(
     }),
     assignment_type: oneOf(['backup'] as const, { description: 'always backup' }),
     type: oneOf(FILE_TYPES, {
-      description: 'tar: an archive of this product or its family; vma: one of Proxmox VE',
+      description:
+        'tar: an archive of this product or its family; vma: one of Proxmox VE; virtnbdbackup: a directory that it has ' +
+        'written, for which its first definition stands',
     }),
     compressed: truth('with zstd'),
     can_be_incremental: truth('it can be extended now'),

@@ -11,6 +11,12 @@ export const Configuration = Type.String({
   maxLength: 1000,
   description: 'which configuration of a VM of an OVF descriptor; default: its default one',
 });
+/** Of an archive, or of a file of others that has some. */
+export const State = Type.String({
+  minLength: 1,
+  maxLength: 255,
+  description: 'number or name; default: the newest',
+});
 const MAX_NETWORKS = 256;
 
 export const Networks = Type.Record(

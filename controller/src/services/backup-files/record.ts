@@ -17,7 +17,7 @@ export const FILE_STATUSES = [
   'DAMAGED',
 ] as const;
 export type FileStatus = (typeof FILE_STATUSES)[number];
-export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF', 'vma'] as const;
+export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF', 'vma', 'virtnbdbackup'] as const;
 export type FileType = (typeof FILE_TYPES)[number];
 
 /** Statuses in which a file can be extended; UPDATING only waits. */

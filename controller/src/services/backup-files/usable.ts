@@ -23,6 +23,13 @@ export const isArchive = ({ type }: Pick<Usable, 'type'>): boolean => type === '
 export const isDefinition = (file: Pick<Usable, 'type'>): boolean =>
   file.type === 'xml' || isConvertible(file);
 
-/** What holds a VM with its disks, of which a backup can be made, and which is restored with them or without. */
-export const isConvertible = ({ type }: Pick<Usable, 'type'>): boolean =>
+/** What holds a VM with its disks, of which a backup can be made. */
+export const isConvertible = (file: Pick<Usable, 'type'>): boolean =>
+  file.type === 'virtnbdbackup' || isAppliance(file);
+
+/** What can also be restored with its disks, without a backup in between. */
+export const isAppliance = ({ type }: Pick<Usable, 'type'>): boolean =>
   type === 'OVA' || type === 'OVF' || type === 'vma';
+
+/** A whole directory of files, which are its owner's to remove. */
+export const isDirectory = ({ type }: Pick<Usable, 'type'>): boolean => type === 'virtnbdbackup';

@@ -14,7 +14,7 @@ import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { archiveIdOfRow } from '../backup-files/identity.ts';
 import type { RemovedArchives } from '../backup-files/removed-archives.ts';
-import { isBusy, isConvertible, isDefinition } from '../backup-files/usable.ts';
+import { isAppliance, isBusy, isDefinition } from '../backup-files/usable.ts';
 import type { DomainService } from '../domains/domains.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
@@ -275,7 +275,7 @@ export class BackupService {
     taskId: string,
   ): Promise<TaskState> {
     const row = await this.#dependencies.library.published(options.file);
-    if (isConvertible(row)) return this.#restoreAppliance(options, row, user, taskId);
+    if (isAppliance(row)) return this.#restoreAppliance(options, row, user, taskId);
     assertArchive(row, 'restore');
     refuseFields(options, ['system', 'all', 'configuration', 'networks', 'virtio', 'keep_macs']);
     checkInstant(options, row);

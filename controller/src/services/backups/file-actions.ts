@@ -6,7 +6,7 @@ import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { detailsOf } from '../backup-files/record.ts';
 import type { RemovedArchives } from '../backup-files/removed-archives.ts';
-import { isConvertible } from '../backup-files/usable.ts';
+import { isConvertible, isDirectory } from '../backup-files/usable.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
@@ -38,6 +38,8 @@ export interface ConvertOptions {
   system?: string;
   all?: boolean;
   configuration?: string;
+  /** Of a backup of virtnbdbackup's: number or name of the restore point. */
+  state?: string;
   /** By the networks of the file the node's. */
   networks?: Record<string, string>;
 }
@@ -203,6 +205,7 @@ export class FileActionService {
       system: options.system ?? '',
       all: options.all ?? false,
       configuration: options.configuration ?? '',
+      state: options.state ?? '',
       networks: options.networks ?? {},
     };
     return this.#dependencies.nodeTasks.start({
@@ -285,12 +288,14 @@ export class FileActionService {
 
   /**
    * Removes a file, as a task. One that is missing is only forgotten.
-   * @throws file_not_found, file_protected, file_busy, pool_read_only, pool_outside.
+   * @throws file_not_found, file_protected, file_not_removable, file_busy, pool_read_only, pool_outside.
    */
   async remove(id: string, user: Actor, taskId: string): Promise<TaskState> {
     const row = await this.#dependencies.backupFiles.get(id);
     if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
     if (row.status === 'MISSING') return this.#forget(row, user, taskId);
+    if (isDirectory(row))
+      throw new VirtkeepError('file_not_removable', { file: row.filename, program: row.type });
     await this.#dependencies.backupFiles.unused(id);
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
     this.#dependencies.pools.writable(row.pool_id, nodeId, 'file');

@@ -8,7 +8,7 @@ import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { archiveIdOf, archiveIdOfRow } from '../backup-files/identity.ts';
 import type { FileFilter } from '../backup-files/list.ts';
 import { detailsOf, type FileRecord, fileRecord } from '../backup-files/record.ts';
-import { isArchive, isConvertible, isPublished } from '../backup-files/usable.ts';
+import { isAppliance, isArchive, isPublished } from '../backup-files/usable.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import { lacksTemplate, type TemplateAnswer, withTemplateOf } from './template-answers.ts';
@@ -57,7 +57,7 @@ export class LibraryService {
 
   /** Whether it is a foreign file that holds VMs with their disks. @throws file_not_found. */
   async isAppliance(id: string): Promise<boolean> {
-    return isConvertible(await this.#dependencies.backupFiles.get(id));
+    return isAppliance(await this.#dependencies.backupFiles.get(id));
   }
 
   /** @throws file_not_found. */

@@ -281,6 +281,8 @@ export interface ConvertBackupRequest {
   excludeIso: boolean;
   /** Each VM of an OVF descriptor becomes an archive: all of them or none. `system` is empty then. */
   all: boolean;
+  /** Restore point of a backup of virtnbdbackup's: its number or name; empty: the newest. */
+  state: string;
 }
 
 export interface ConvertBackupRequest_NetworksEntry {
@@ -3299,6 +3301,7 @@ function createBaseConvertBackupRequest(): ConvertBackupRequest {
     networks: {},
     excludeIso: false,
     all: false,
+    state: "",
   };
 }
 
@@ -3342,6 +3345,9 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     }
     if (message.all !== false) {
       writer.uint32(120).bool(message.all);
+    }
+    if (message.state !== "") {
+      writer.uint32(106).string(message.state);
     }
     return writer;
   },
@@ -3466,6 +3472,14 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
             message.all = reader.bool();
             continue;
           }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.state = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3530,6 +3544,7 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
         ? globalThis.Boolean(object.exclude_iso)
         : false,
       all: isSet(object.all) ? globalThis.Boolean(object.all) : false,
+      state: isSet(object.state) ? globalThis.String(object.state) : "",
     };
   },
 
@@ -3580,6 +3595,9 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     if (message.all !== false) {
       obj.all = message.all;
     }
+    if (message.state !== "") {
+      obj.state = message.state;
+    }
     return obj;
   },
 
@@ -3611,6 +3629,7 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     );
     message.excludeIso = object.excludeIso ?? false;
     message.all = object.all ?? false;
+    message.state = object.state ?? "";
     return message;
   },
 };

@@ -50,7 +50,7 @@ export interface BackupFile {
   filename: string;
   path: string;
   size: bigint;
-  /** "tar", "xml", "OVA", "OVF", "vma". */
+  /** "tar", "xml", "OVA", "OVF", "vma", "virtnbdbackup". */
   type: string;
   compressed: boolean;
   domainId: string;

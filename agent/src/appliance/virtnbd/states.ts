@@ -1,0 +1,99 @@
+/** Restore points of a backup of virtnbdbackup's: which files of which disk, in which order; pure. */
+import type { VirtnbdDataName } from '@virtkeep/shared/virtnbd-names';
+import { Fault, shown } from '../fault.ts';
+import type { StreamHeader } from './header.ts';
+
+export interface VirtnbdDataFile extends VirtnbdDataName {
+  name: string;
+  /** By which it is held. */
+  path: string;
+  sizeBytes: number;
+  changed: Date;
+  /** Null: the bytes of a raw disk. */
+  header: StreamHeader | null;
+}
+
+export interface VirtnbdState {
+  /** Its checkpoint; `copy`; `diff.<seconds since 1970>`. */
+  name: string;
+  written: Date;
+  /** In the name of its definition. */
+  definition: string;
+  /** By the target of the disk its files, each to be applied upon those before. */
+  disks: ReadonlyMap<string, readonly VirtnbdDataFile[]>;
+  /** Targets of which other states have data, and this one has not. */
+  lacking: readonly string[];
+}
+
+/** Of one disk, by the names of states. */
+type Chains = ReadonlyMap<string, readonly VirtnbdDataFile[]>;
+
+/**
+ * Oldest first. The tool itself goes by the times of the files, which a copy of them does not keep; here each names the one that it
+ * stands upon.
+ * @throws Fault when one stands upon what is not there, or is of another size than the first
+ */
+export function statesOf(files: readonly VirtnbdDataFile[]): VirtnbdState[] {
+  const targets = [...new Set(files.map(({ target }) => target))].sort();
+  const chains = new Map(
+    targets.map(target => [target, chainsOf(files.filter(file => file.target === target))]),
+  );
+  const names = new Set([...chains.values()].flatMap(chain => [...chain.keys()]));
+  const states = [...names].map(name => stateOf(name, chains));
+  return states.sort((a, b) => a.written.getTime() - b.written.getTime() || compare(a.name, b.name));
+}
+
+const compare = (a: string, b: string): number => a.localeCompare(b, 'en', { numeric: true });
+
+function stateOf(name: string, chains: ReadonlyMap<string, Chains>): VirtnbdState {
+  const disks = new Map<string, readonly VirtnbdDataFile[]>();
+  const lacking: string[] = [];
+  for (const [target, chain] of chains) {
+    const files = chain.get(name);
+    if (files) disks.set(target, files);
+    else lacking.push(target);
+  }
+  const last = [...disks.values()].map(files => files.at(-1)!);
+  // a copy of a raw disk's file may be younger than all of them
+  const told = last.flatMap(({ header }) => (header ? [header.written] : []));
+  const times = (told.length > 0 ? told : last.map(({ changed }) => changed)).map(time => time.getTime());
+  const definition = name.replace(/^diff\.|\.offline$/g, '');
+  return { name, written: new Date(Math.max(...times)), definition, disks, lacking };
+}
+
+function chainsOf(files: readonly VirtnbdDataFile[]): Chains {
+  const [base, ...others] = files.filter(({ kind }) => kind === 'full' || kind === 'copy');
+  const { target } = files[0]!;
+  if (base === undefined) throw new Fault(`there is no full backup of the disk ${shown(target)}`);
+  if (others.length > 0) throw new Fault(`there are two full backups of the disk ${shown(target)}`);
+  const first = base.kind === 'copy' ? 'copy' : (base.header?.checkpoint ?? 'virtnbdbackup.0');
+  const chains = new Map([[first, [base]]]);
+  const increments = files.filter(({ kind }) => kind === 'inc').sort((a, b) => compare(a.ident, b.ident));
+  for (const file of increments) chains.set(stateNameOf(file), [...below(chains, file, base), file]);
+  for (const file of files.filter(({ kind }) => kind === 'diff'))
+    chains.set(stateNameOf(file), [...below(chains, file, base), file]);
+  return chains;
+}
+
+/** What an increment of a VM that was off adds to a checkpoint is a state of its own: the next increment stands upon the checkpoint. */
+function stateNameOf({ kind, ident, header }: VirtnbdDataFile): string {
+  if (kind === 'diff') return `diff.${ident}`;
+  return header?.parent === ident ? `${ident}.offline` : ident;
+}
+
+/** @throws Fault */
+function below(
+  chains: Chains,
+  { name, kind, ident, header }: VirtnbdDataFile,
+  base: VirtnbdDataFile,
+): readonly VirtnbdDataFile[] {
+  if (header === null || base.header === null) throw new Fault(`${shown(name)} is no increment`);
+  if (kind === 'inc' && header.checkpoint !== ident)
+    throw new Fault(`${shown(name)} is of the checkpoint ${header.checkpoint}`);
+  if (header.virtualSizeBytes !== base.header.virtualSizeBytes)
+    throw new Fault(`${shown(name)} is of a disk of another size than its full backup`);
+  const files = chains.get(header.parent);
+  if (files === undefined)
+    throw new Fault(`${shown(name)} stands upon ${header.parent || 'no checkpoint'}, which is not there`);
+  return files;
+}

@@ -1,0 +1,55 @@
+/** What tells whether a backup file has changed, without reading it. */
+import { basename, dirname, join } from 'node:path';
+import { lstatBig, opendir } from '@virtkeep/shared/beneath';
+import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
+import { isVirtnbdFile, isVirtnbdMain } from '@virtkeep/shared/virtnbd-names';
+
+export interface FileFacts {
+  /** Bytes. */
+  size: bigint;
+  mtime: Date;
+  mtimeNs: bigint;
+  birthtimeNs: bigint;
+}
+
+/** A backup of virtnbdbackup's has a few files for each of its restore points. */
+const MAX_NAMES = 50_000;
+
+/**
+ * Of one that is a directory of virtnbdbackup's the size and the last change of all its files.
+ * @returns undefined: it is not there. @throws VirtkeepError io_failed
+ */
+export async function factsOf(path: string): Promise<FileFacts | undefined> {
+  const own = await lstatOf(path);
+  return own && isVirtnbdMain(path) ? await wholeOf(path, own) : own;
+}
+
+async function wholeOf(path: string, own: FileFacts): Promise<FileFacts> {
+  const directory = dirname(path);
+  let { size, mtime, mtimeNs } = own;
+  let looked = 0;
+  try {
+    for await (const { name } of await opendir(directory)) {
+      looked += 1;
+      if (looked > MAX_NAMES) break;
+      if (name === basename(path) || !isVirtnbdFile(name)) continue;
+      const part = await lstatOf(join(directory, name));
+      if (!part) continue;
+      size += part.size;
+      if (part.mtimeNs > mtimeNs) ({ mtime, mtimeNs } = part);
+    }
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return own;
+    throw fromIoError(error, 'reading', directory);
+  }
+  return { size, mtime, mtimeNs, birthtimeNs: own.birthtimeNs };
+}
+
+async function lstatOf(path: string): Promise<FileFacts | undefined> {
+  try {
+    return await lstatBig(path);
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return undefined;
+    throw fromIoError(error, 'reading', path);
+  }
+}
