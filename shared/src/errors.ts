@@ -263,6 +263,14 @@ export const ERRORS = {
     '40966',
     'The file {file} is of type {type}; only an OVA, an OVF descriptor with its disks and an archive of Proxmox VE become backups.',
   ),
+  file_not_disk_image: fixed(
+    '40976',
+    'The file {file} is of type {type}; only a disk image that stands alone is imported as a disk.',
+  ),
+  disk_format_contradicted: fixed(
+    '40977',
+    'The disk image {file} is taken for {expected} and looks like {found}. Nothing was read of it; say with "format" which of both it is.',
+  ),
   file_not_definition: fixed(
     '40965',
     'The file {file} is of type {type}; a VM without disks is restored from a domain XML, an OVF descriptor or an archive of Proxmox VE only.',

@@ -9,7 +9,7 @@ import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { withoutSecrets } from '../domain-xml/index.ts';
 import { fromLibvirt } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
-import { backupTargetRefusal } from '../pools/index.ts';
+import { backupTargetRefusal, backupTypeOf } from '../pools/index.ts';
 import { backupFileOf, foreignFileOf } from '../workflows/archives/backup-file.ts';
 import { type FoundFile, findBackupFile } from '../workflows/archives/find-file.ts';
 import { lookIntoBackup, type OpenedBackup } from '../workflows/archives/source.ts';
@@ -31,6 +31,7 @@ import {
 } from '../workflows/files/show-backup.ts';
 import { verifyWorkflow } from '../workflows/files/verify.ts';
 import { convertBackupWorkflow, planConvert } from '../workflows/import/convert.ts';
+import { showImage } from '../workflows/import-disk/show-image.ts';
 import { trimWorkflow } from '../workflows/restore-points/trim.ts';
 import { layerLocks } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
@@ -93,6 +94,7 @@ export function backupService(
       const file = await findBackupFile(pools, request.file);
       const type = definitionTypeOf(file.filename);
       if (type) return showDefinition({ ...dependencies, signal }, file, type, request);
+      if (backupTypeOf(file.filename) === 'disk') return showImage(file.path, signal);
       const backup = await lookIntoBackup(file.path, request.state, signal);
       const { archive, manifest, state, xml } = backup;
       const signature = dependencies.judge(archive);
@@ -179,7 +181,7 @@ export function backupService(
           locks: [fileLock(path, 'exclusive')],
           cancellable: false,
           heavy: false,
-          workflow: deleteBackupWorkflow(path, () => dependencies.filesChanged(pool.id)),
+          workflow: deleteBackupWorkflow(dependencies, path, () => dependencies.filesChanged(pool.id)),
         };
       }),
   };

@@ -87,6 +87,7 @@ const MATRIX = `
   PoolService.ListFiles                             reader operator controller
   PoolService.Scan                                         operator controller
   PoolService.Update                                                controller
+  RestoreService.ImportDisk                                         controller
   RestoreService.Start                                     operator controller
   RestoreService.Start {"allowForeign":true}                        controller
   RestoreService.StartConfig                                        controller

@@ -88,6 +88,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     Start: forRestore,
     // nobody vouches for what has no signature
     StartConfig: 'backup.restore_foreign',
+    ImportDisk: 'backup.restore_foreign',
   },
   'virtkeep.agent.v1.TemplateService': {
     Clone: 'domain.manage',

@@ -12,6 +12,7 @@ import {
   isBusy,
   isConvertible,
   isDefinition,
+  isDiskImage,
   isIdle,
   isPublished,
 } from '../services/backup-files/usable.ts';
@@ -53,6 +54,8 @@ const file: Rules<FileRecord> = {
     can('backup.restore') && record.additional_flags.can_be_domained && isArchive(record),
   config_restore: (can, record) =>
     can('backup.restore_foreign') && record.additional_flags.can_be_domained && isDefinition(record),
+  // also of one whose format must be named first
+  import_disk: (can, record) => can('backup.restore_foreign') && isIdle(record) && isDiskImage(record),
   download: (can, record) => can('library.download') && isIdle(record),
 };
 

@@ -15,8 +15,13 @@ const IMPORTED = /^(?:import|export) (?!type )[^;]*? from '(\.[^']+)';/gm;
 const RECIPES: Readonly<Record<string, readonly string[]>> = {
   domains_backup: ['backup/backup.ts'],
   domains_automated_restore: ['restore/restore.ts', 'restore/instant/instant-restore.ts'],
-  domains_show_backup: ['files/show-backup.ts', 'config-restore/show-definition.ts'],
+  domains_show_backup: [
+    'files/show-backup.ts',
+    'config-restore/show-definition.ts',
+    'import-disk/show-image.ts',
+  ],
   domains_config_restore: ['config-restore/config-restore.ts'],
+  domains_import_disk: ['import-disk/import-disk.ts'],
   domains_update: ['domain/rename-domain.ts'],
   domains_start: ['domain/power.ts'],
   domains_remove: ['domain/remove-domain.ts'],

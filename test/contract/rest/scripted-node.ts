@@ -552,6 +552,11 @@ export class FakeAgent {
           { id: request.domainId, entityClass: EntityClass.DOMAIN },
           { id: request.fileId, entityClass: EntityClass.FILE },
         ]),
+      importDisk: async request =>
+        this.#start('import_disk', request, [
+          { id: request.domainId, entityClass: EntityClass.DOMAIN },
+          { id: request.fileId, entityClass: EntityClass.FILE },
+        ]),
     };
   }
 

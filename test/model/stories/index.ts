@@ -8,6 +8,7 @@ import { extendOtherwise, fullBackup, increment } from './backup.ts';
 import { configRestore } from './config-restore.ts';
 import { convertForeign } from './convert.ts';
 import { recompress, removal, trim } from './files.ts';
+import { importFurther, importNew } from './import-disk.ts';
 import { instantRestore } from './instant.ts';
 import { newIso } from './iso.ts';
 import { join } from './join.ts';
@@ -21,7 +22,7 @@ import { zfsInstant } from './zfs.ts';
 
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
-  ...{ extendOtherwise, trim, configRestore, convertForeign },
+  ...{ extendOtherwise, trim, configRestore, convertForeign, importNew, importFurther },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
   ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
@@ -45,6 +46,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   instantRestoreWorkflow: ['instantRestore'],
   configRestoreWorkflow: ['configRestore'],
   convertBackupWorkflow: ['convertForeign'],
+  importDiskWorkflow: ['importNew', 'importFurther'],
   cloneWorkflow: ['clone'],
   changeTemplateWorkflow: ['changeTemplate'],
   removeDomain: ['removal'],
@@ -109,9 +111,12 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'trim',
     'newIso',
     'convertForeign',
+    'importNew',
+    'importFurther',
   ],
+  attached_disk: ['importFurther'],
   directory: ['offline'],
-  domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'configRestore'],
+  domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'configRestore', 'importNew'],
   instant_pull: ['instantRestore'],
   archive_access: ['instantRestore'],
   changed_disks: ['offlineOfBefore'],

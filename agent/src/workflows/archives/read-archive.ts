@@ -3,9 +3,10 @@ import { lstat } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { type Archive, openArchive } from '../../archive/index.ts';
 import { systemsOf } from '../../ovf/index.ts';
-import type { ArchiveSummary, ReadArchive } from '../../pools/index.ts';
+import { type ArchiveSummary, backupTypeOf, type ReadArchive } from '../../pools/index.ts';
 import { definitionTypeOf, readDefinitionFile } from '../config-restore/definition-file.ts';
 import { describeForeign } from '../foreign-archive/describe.ts';
+import { describeImage } from '../import-disk/image-file.ts';
 import { foreignSummaryOf, summaryOf } from './backup-file.ts';
 
 /**
@@ -15,6 +16,7 @@ import { foreignSummaryOf, summaryOf } from './backup-file.ts';
 export const readArchive: ReadArchive = async (path, signal, isThorough) => {
   const type = definitionTypeOf(path);
   if (type === 'OVF' || type === 'vma') return await readDescriptor(path, type, signal);
+  if (backupTypeOf(path) === 'disk') return { image: await describeImage(path, signal) };
   // Older states of a damaged one can still be restored: it is shown with them and with its damage.
   const glance = await openArchive(path, signal, { salvage: true, holding: 'none' });
   try {
@@ -42,7 +44,8 @@ async function readDescriptor(
   if (file.type === 'xml') return {};
   if (file.type === 'vma') return { domainName: file.appliance.name };
   const systems = systemsOf(file.envelope);
-  return { domainName: systems.length === 1 ? systems[0]!.name : '' };
+  const parts = [...file.envelope.files.values()].flatMap(({ paths }) => paths);
+  return { domainName: systems.length === 1 ? systems[0]!.name : '', parts };
 }
 
 const damageOf = (damage: string | null) =>

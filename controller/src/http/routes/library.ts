@@ -173,9 +173,25 @@ const TRIM_ERRORS = [
 ] as const;
 const READ_ERRORS = [...POOL_READ, ...ARCHIVE_READ] as const;
 const TASK_ERRORS = {
-  refresh: [...READ_ERRORS, 'xml_invalid', 'ovf_invalid', 'ovf_version_unsupported', 'appliance_invalid'],
+  refresh: [
+    ...READ_ERRORS,
+    'xml_invalid',
+    'ovf_invalid',
+    'ovf_version_unsupported',
+    'appliance_invalid',
+    'foreign_disk_invalid',
+    'disk_format_contradicted',
+    'qemu_img_failed',
+  ],
   verify: [...READ_ERRORS, 'missing_field', 'state_not_found'],
-  remove: [...READ_ERRORS, 'file_protected', 'pool_read_only', 'pool_outside'],
+  remove: [
+    ...READ_ERRORS,
+    'file_protected',
+    'pool_read_only',
+    'pool_outside',
+    'image_in_use',
+    'image_use_unknown',
+  ],
 } as const;
 const ANSWERS = { refresh: ref(FileSchema), verify: ref(VerifiedFileSchema), remove: undefined };
 

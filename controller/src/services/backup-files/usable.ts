@@ -26,3 +26,6 @@ export const isDefinition = ({ type }: Pick<Usable, 'type'>): boolean =>
 /** What holds a VM with its disks, of which a backup can be made. */
 export const isConvertible = ({ type }: Pick<Usable, 'type'>): boolean =>
   type === 'OVA' || type === 'OVF' || type === 'vma';
+
+/** A disk image that stands alone: it is imported as a disk, and no backup of any VM. */
+export const isDiskImage = ({ type }: Pick<Usable, 'type'>): boolean => type === 'disk';
