@@ -82,6 +82,7 @@ const DISK_IMPORT_ERRORS = [
   'missing_field',
   'conflicting_fields',
   'network_not_found',
+  'network_not_in_file',
   'no_free_slot',
   'device_did_not_detach',
   'invalid_name',
