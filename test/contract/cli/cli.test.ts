@@ -400,6 +400,7 @@ describe('backup files', () => {
         ...{ network: 'lan', virtio: false, format: 'raw' },
       },
     });
+    seen.length = 0;
     expect((await run([...command, '--vm', 'web', '--bus', 'scsi'])).code).toBe(0);
     expect(posted()!.body).toMatchObject({ file: FILE, node: FILE, domain: VM, target_bus: 'scsi' });
     for (const wrong of [
