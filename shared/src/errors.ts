@@ -267,6 +267,14 @@ export const ERRORS = {
     '40967',
     'The backup {file} is a directory that {program} has written and may go on writing to. Remove the directory by hand, then scan its data pool.',
   ),
+  file_not_disk_image: fixed(
+    '40976',
+    'The file {file} is of type {type}; only a disk image that stands alone is imported as a disk.',
+  ),
+  disk_format_contradicted: fixed(
+    '40977',
+    'The disk image {file} is taken for {expected} and looks like {found}. Nothing was read of it; say with "format" which of both it is.',
+  ),
   file_not_definition: fixed(
     '40965',
     'The file {file} is of type {type}; a VM without disks is restored from a domain XML, an OVF descriptor, an archive of Proxmox VE or a directory of virtnbdbackup only.',

@@ -136,6 +136,12 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
       `{"domains":[{"domain_id":"d","name":"vm","disks":${DISKS},"warnings":["w"],"pool_changed":false}]}`,
     ],
   ],
+  importDisk: [
+    [
+      { ...restored, disk: disks[0], warnings: ['w'] },
+      `{"domain_id":"d","name":"vm","disk":${DISKS.slice(1, -1)},"warnings":["w"]}`,
+    ],
+  ],
   configRestore: [[{ ...restored, warnings: ['w'] }, '{"domain_id":"d","name":"vm","warnings":["w"]}']],
   changeTemplate: [
     [{ templateId: 't', version: 3, clones: ['c'] }, '{"template_id":"t","version":3,"clones":["c"]}'],

@@ -37,7 +37,7 @@ export type { Member } from './container/container.ts';
 export type { ImageFormat } from './image/image.ts';
 export { type Blockdev, type InspectedImage, inspectImage } from './image/inspect.ts';
 export type { DigestName, ManifestEntry } from './manifest.ts';
-export type { Source } from './source.ts';
+export { type HeldSource, holdSource, type Source } from './source.ts';
 export { chunksOf, type DiskOptions, type UnpackOptions, unpackDisk, unpackMembers } from './unpack.ts';
 export { type VerifyOptions, verifyMembers } from './verify.ts';
 export { openVirtnbd, type VirtnbdBackup } from './virtnbd/backup.ts';

@@ -6,8 +6,8 @@ export interface RunOptions {
   signal: AbortSignal;
   /** 0: no bound of its own (work that grows with the data; the signal ends it). */
   timeoutMs?: number;
-  /** The image may be hostile: bound the process's memory and CPU time. */
-  untrusted?: boolean;
+  /** The image may be hostile: bound the process's memory and CPU time; of work that grows with the data (`at_length`) its memory alone. */
+  untrusted?: boolean | 'at_length';
   /** Exit codes that are answers, not failures. Default: 0 alone. */
   okCodes?: readonly number[];
   /** Called with 0–100 while it runs (adds `-p`; convert, compare, check only). */
@@ -16,7 +16,8 @@ export interface RunOptions {
 
 const MAX_OUTPUT_BYTES = 16 * MiB;
 /** Generous for any sane image; a hostile L1 table or snapshot list asks for far more. */
-const UNTRUSTED_LIMITS = [`--as=${2 * GiB}`, '--cpu=60', '--core=0'];
+const UNTRUSTED_LIMITS = [`--as=${2 * GiB}`, '--core=0'];
+const UNTRUSTED_TIME = '--cpu=60';
 
 /**
  * Runs qemu-img with an argument array and returns its standard output. On abort or time-out the process is ended
@@ -32,7 +33,8 @@ export async function qemuImg(
   const failed = (reason: string, cause?: unknown) =>
     new VirtkeepError('qemu_img_failed', { command, reason }, { cause });
   const own = ['qemu-img', command, ...(onProgress ? ['-p'] : []), ...args];
-  const end = await runProgram(untrusted ? ['prlimit', ...UNTRUSTED_LIMITS, ...own] : own, {
+  const limits = [...UNTRUSTED_LIMITS, ...(untrusted === 'at_length' ? [] : [UNTRUSTED_TIME])];
+  const end = await runProgram(untrusted ? ['prlimit', ...limits, ...own] : own, {
     signal,
     operation: `qemu-img ${command}`,
     timeoutMs,

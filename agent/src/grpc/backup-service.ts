@@ -34,6 +34,7 @@ import {
 import { verifyWorkflow } from '../workflows/files/verify.ts';
 import { convertBackupWorkflow, planConvert } from '../workflows/import/convert.ts';
 import { convertAllWorkflow } from '../workflows/import/convert-all.ts';
+import { showImage } from '../workflows/import-disk/show-image.ts';
 import { trimWorkflow } from '../workflows/restore-points/trim.ts';
 import { layerLocks } from './ask-domain.ts';
 import { requireUuid } from './fields.ts';
@@ -96,6 +97,7 @@ export function backupService(
       const file = await findBackupFile(pools, request.file);
       const type = definitionTypeOf(file.filename);
       if (type) return showDefinition({ ...dependencies, signal }, file, type, request);
+      if (backupTypeOf(file.filename) === 'disk') return showImage(file.path, signal);
       const backup = await lookIntoBackup(file.path, request.state, signal);
       const { archive, manifest, state, xml } = backup;
       const signature = dependencies.judge(archive);
@@ -218,7 +220,7 @@ export function backupService(
           locks: [fileLock(path, 'exclusive')],
           cancellable: false,
           heavy: false,
-          workflow: deleteBackupWorkflow(path, () => dependencies.filesChanged(pool.id)),
+          workflow: deleteBackupWorkflow(dependencies, path, () => dependencies.filesChanged(pool.id)),
         };
       }),
   };

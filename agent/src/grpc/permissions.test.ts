@@ -88,6 +88,7 @@ const MATRIX = `
   PoolService.ListFiles                             reader operator controller
   PoolService.Scan                                         operator controller
   PoolService.Update                                                controller
+  RestoreService.ImportDisk                                         controller
   RestoreService.Start                                     operator controller
   RestoreService.Start {"allowForeign":true}                        controller
   RestoreService.StartAppliance                                     controller

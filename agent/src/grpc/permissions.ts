@@ -91,6 +91,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     // nobody vouches for what has no signature
     StartConfig: 'backup.restore_foreign',
     StartAppliance: 'backup.restore_foreign',
+    ImportDisk: 'backup.restore_foreign',
   },
   'virtkeep.agent.v1.TemplateService': {
     Clone: 'domain.manage',

@@ -10,6 +10,7 @@ import { configRestoreWorkflow } from '../workflows/config-restore/config-restor
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { standingDisks } from '../workflows/family/match.ts';
 import { applianceRestoreWorkflow, planApplianceRestore } from '../workflows/import/appliance-restore.ts';
+import { importDiskWorkflow, planImportDisk } from '../workflows/import-disk/import-disk.ts';
 import { instantRestoreWorkflow } from '../workflows/restore/instant/instant-restore.ts';
 import { restoreWorkflow } from '../workflows/restore/restore.ts';
 import { requireVouched } from '../workflows/restore/vouch.ts';
@@ -71,6 +72,28 @@ export function restoreService(
           locks: [...domainLocks(request.domainId, ['domain', 'power']), fileLock(file.path, 'shared')],
           cancellable: true,
           workflow: applianceRestoreWorkflow(dependencies, request, plan),
+        };
+      }),
+
+    importDisk: (request, { signal }) =>
+      startOperation(runner, { kind: 'import_disk', request }, async () => {
+        const { domainId, newDomain } = request;
+        requireUuid('domain_id', domainId);
+        if (request.poolId !== '') requireUuid('pool_id', request.poolId);
+        const pools = await dependencies.pools(signal);
+        const file = await findBackupFile(pools, request.file);
+        const plan = planImportDisk(request, file, pools, dependencies.nodeName);
+        return {
+          entities: [...domainEntities(domainId), ...fileEntities(request.fileId)],
+          // what is made new is no copy of a VM
+          ...(newDomain ? { mayBeCopies: 'all' as const } : {}),
+          // one that is there may be started and stopped meanwhile
+          locks: [
+            ...domainLocks(domainId, newDomain ? ['domain', 'power'] : ['domain']),
+            fileLock(file.path, 'shared'),
+          ],
+          cancellable: true,
+          workflow: importDiskWorkflow(dependencies, request, plan),
         };
       }),
   };

@@ -37,6 +37,7 @@ const RULES: Record<EffectType, UndoRule> = {
   automatic_state: { after: [], older: 'waits' },
   // with the last loan goes the state that its owner was frozen in
   loan: { after: ['automatic_state'], older: 'waits' },
+  attached_disk: { after: [], older: 'waits' },
   removed_state: { after: [], older: 'waits' },
   revert: { after: [], older: 'waits' },
   // the domain goes back to them
@@ -49,7 +50,7 @@ const RULES: Record<EffectType, UndoRule> = {
   trimmed_archive: { after: [], older: 'goes_on' },
   file: {
     // disks of a domain that is still defined, copies that a revert is undone with, an archive's old end
-    after: ['domain', 'revert', 'appended_archive'],
+    after: ['domain', 'attached_disk', 'revert', 'appended_archive'],
     older: 'goes_on',
     // a base that is to be removed under a layer is left for good: the layers of one disk, wherever each lies
     stackOf: effect => (effect.type === 'file' ? effect.stack : undefined),

@@ -6,7 +6,7 @@ import { notAFile, specialKindOf } from '@virtkeep/shared/foreign-file';
 import { isVirtnbdMain, isVirtnbdPart } from '@virtkeep/shared/virtnbd-names';
 
 export interface FileKind {
-  type: 'tar' | 'xml' | 'OVA' | 'OVF' | 'vma' | 'virtnbdbackup';
+  type: 'tar' | 'xml' | 'OVA' | 'OVF' | 'vma' | 'virtnbdbackup' | 'disk';
   compressed: boolean;
 }
 
@@ -16,6 +16,9 @@ const MAX_DEPTH = 3;
 const LIMITS: ListLimits = { files: 100_000, names: 500_000 };
 /** More are not named: whoever makes thousands of them is to be found by the first. */
 const MAX_SKIPPED = 100;
+
+/** Endings of disk images that stand alone. */
+const DISK_IMAGE = /\.(qcow2|vmdk|vhdx|vhd|vdi|img|raw)$/;
 
 export interface ListLimits {
   /** Backup files that are listed. */
@@ -51,6 +54,7 @@ export function fileKind(name: string): FileKind | undefined {
   if (lower.endsWith('.xml')) return { type: 'xml', compressed: false };
   if (lower.endsWith('.vma')) return { type: 'vma', compressed: false };
   if (/\.vma\.(zst|gz|lzo)$/.test(lower)) return { type: 'vma', compressed: true };
+  if (DISK_IMAGE.test(lower)) return { type: 'disk', compressed: false };
   return undefined;
 }
 

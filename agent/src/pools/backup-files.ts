@@ -2,12 +2,12 @@
  * The backup files of the node's pools, as last seen. A file is read when its size or time changed, so that listing again
  * costs a stat for each file; an archive's manifest is read through an injected function, since pools do not know archives.
  */
-import { join, relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { BACKUPS_DIR } from '@virtkeep/shared/beneath';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { readForeign } from '@virtkeep/shared/foreign-file';
-import type { BackupFile, BackupState } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { BackupFile, BackupState, DiskImage } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
 import { MiB } from '@virtkeep/shared/units';
 import { parseDomain } from '../domain-xml/index.ts';
@@ -32,12 +32,16 @@ export interface ArchiveSummary {
   grown: string;
   /** What is wrong with an archive of which older states can still be read. */
   damage?: string;
+  /** Of a disk image. */
+  image?: DiskImage;
+  /** Files that an OVF descriptor names, relative to it. */
+  parts?: readonly string[];
 }
 
 /**
- * Reads an archive's manifest, or what an archive of others, an OVA or an OVF descriptor has in its place; null: it must be unpacked for that,
+ * Reads an archive's manifest, or what an archive of others, an OVA, an OVF descriptor or a disk image has in its place; null: it must be unpacked for that,
  * which is done only with `isThorough`. What it does not tell is not known. @throws VirtkeepError archive_damaged, archive_unsupported,
- * io_failed, ovf_invalid, ovf_version_unsupported: shown as `damage`; file_busy: the file is what it was when it was last read
+ * io_failed, ovf_invalid, ovf_version_unsupported, foreign_disk_invalid, disk_format_contradicted: shown as `damage`; file_busy: the file is what it was when it was last read
  */
 export type ReadArchive = (
   path: string,
@@ -66,6 +70,8 @@ interface Entry {
   ownId: string;
   /** It was unpacked to be read, which is not done again while it is the same file. */
   isUnpacked: boolean;
+  /** Files that it names, relative to the directory of backups. */
+  parts: readonly string[];
 }
 
 /** What was read of a file. */
@@ -75,6 +81,7 @@ interface ReadFile {
   /** Nothing was read, since somebody writes the file; it is looked at again each time. */
   isBusy?: boolean;
   isUnpacked?: boolean;
+  parts?: readonly string[];
 }
 
 /** libvirt takes no larger definition of a domain. */
@@ -141,11 +148,32 @@ export class BackupFiles {
     let changed = isCut ? false : this.#dropMissing(before, present);
     if (isCut) skipped.push({ filename: '', reason: `${directory} has more names than are looked at` });
     this.#skipped.set(pool.id, skipped);
-    for (const filename of [...names, ...unlisted.map(path => relative(directory, path))]) {
+    const all = [...names, ...unlisted.map(path => relative(directory, path))];
+    const isImage = (name: string) => fileKind(name)?.type === 'disk';
+    for (const filename of all.filter(name => !isImage(name))) {
       throwIfAborted(signal);
       if (await this.#look(pool, filename, options)) changed = true;
     }
+    const parts = this.#parts(pool.id);
+    for (const filename of all.filter(isImage)) {
+      throwIfAborted(signal);
+      const isAlone = !parts.has(filename);
+      if (
+        await (isAlone
+          ? this.#look(pool, filename, options)
+          : this.#entries.delete(join(directory, filename)))
+      )
+        changed = true;
+    }
     return changed;
+  }
+
+  /** What the descriptors of a pool name: disks of theirs are no files for themselves. */
+  #parts(poolId: string): Set<string> {
+    const parts = new Set<string>();
+    for (const entry of this.#entries.values())
+      if (entry.poolId === poolId) for (const part of entry.parts) parts.add(part);
+    return parts;
   }
 
   /** Forgets the files of pools that are gone. */
@@ -166,7 +194,7 @@ export class BackupFiles {
     if (isKnown && old.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
     const kind = fileKind(filename)!;
     const bare = plainFile({ poolId: pool.id, filename, path }, { size: facts.size, created: facts.mtime });
-    const { ownId, isBusy, isUnpacked = false, read } = await this.#read(path, kind, options);
+    const { ownId, isBusy, isUnpacked = false, read, parts = [] } = await this.#read(path, kind, options);
     // when its writer fails, the file is again what it was before; when it succeeds, the file has changed and is read again
     if (isBusy && old?.poolId === pool.id) return false;
     const now = await factsOf(path);
@@ -182,6 +210,7 @@ export class BackupFiles {
       file: { ...bare, ...read },
       ownId,
       isUnpacked,
+      parts: parts.map(part => join(dirname(filename), part)),
     });
     return true;
   }
@@ -235,8 +264,8 @@ export class BackupFiles {
 }
 
 function readAs(summary: Partial<ArchiveSummary> | null): ReadFile {
-  const { backupId: ownId = '', ...read } = summary ?? {};
-  return { ownId, read };
+  const { backupId: ownId = '', parts = [], ...read } = summary ?? {};
+  return { ownId, read, parts };
 }
 
 const unreadable = (error: unknown): ReadFile => ({
@@ -281,5 +310,6 @@ export function plainFile(
     isTemplate: false,
     manifestJson: '',
     grown: '',
+    image: undefined,
   };
 }

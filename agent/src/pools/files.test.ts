@@ -174,6 +174,42 @@ describe('BackupFiles', () => {
     expect(backupFiles.files()).toEqual([]);
   });
 
+  test('lists disk images in any case, but those that a descriptor names: as long as it does', async () => {
+    const image = { format: 'qcow2', virtualSize: 1n, allocatedSize: 1n };
+    const names = ['A.QCOW2', 'b.vmdk', 'c.Vhdx', 'd.vhd', 'e.vdi', 'f.img', 'g.raw'];
+    for (const name of [
+      ...names,
+      'h.qcow',
+      'appliance/own.vmdk',
+      'appliance/deep/below.vmdk',
+      'appliance/x.vmdk',
+    ])
+      writeFileSync(at(name), 'x');
+    writeFileSync(at('appliance/vm.ovf'), 'x');
+    const parts = ['own.vmdk', 'deep/below.vmdk', '../b.vmdk', 'gone.vmdk'];
+    const readOne = async (path: string) => (path.endsWith('.ovf') ? { domainName: 'vm', parts } : { image });
+    const backupFiles = new BackupFiles(readOne);
+    const listed = async () => {
+      await backupFiles.refresh(place(), { signal });
+      return backupFiles.files(POOL_ID).map(({ filename }) => filename);
+    };
+    const alone = [
+      'A.QCOW2',
+      'appliance/vm.ovf',
+      'appliance/x.vmdk',
+      'c.Vhdx',
+      'd.vhd',
+      'e.vdi',
+      'f.img',
+      'g.raw',
+    ];
+    expect(await listed()).toEqual(alone);
+    expect(backupFiles.files(POOL_ID)[0]).toMatchObject({ type: 'disk', image, domainId: '', states: [] });
+    unlinkSync(at('appliance/vm.ovf'));
+    const all = ['b.vmdk', 'appliance/own.vmdk', 'appliance/deep/below.vmdk'];
+    expect(await listed()).toEqual([...alone.filter(name => !name.endsWith('.ovf')), ...all].sort());
+  });
+
   test('an archive that another node writes is what it was, and is read when that ends', async () => {
     const grown = { ...summary, domainName: 'grown' };
     const busy = new VirtkeepError('file_busy', { file: 'a.tar', operation: 'o', kind: 'k' });

@@ -44,6 +44,11 @@ export type Effect =
       /** Its clone (on zfs) stays. */
       keepClone: boolean;
     }
+  /**
+   * A new disk attached to a domain that was there before: the guest is asked for it, and it leaves the definition, unless somebody has
+   * written to it since `mark`. Its file is an effect of its own.
+   */
+  | ({ type: 'attached_disk' } & AttachedDisk)
   /** A saved state being deleted, and what earlier deletions left to be merged: complete it. Name null: only the latter. */
   | { type: 'removed_state'; domainId: string; name: string | null; countsAsDeletion: boolean }
   /** A domain being reverted to a saved state: give it its former definition, disks and power state back. */
@@ -162,6 +167,16 @@ export interface FrozenLayer {
   mark?: string;
   /** Of a transient domain only: the same, with its name. */
   below?: { path: string; mark: string };
+}
+
+/** A disk that an operation attaches to a domain. */
+export interface AttachedDisk {
+  domainId: string;
+  path: string;
+  targetDev: string;
+  bus: string;
+  /** What its file was before it was attached, as `disks/source-guard.ts` tells it. */
+  mark: string;
 }
 
 /** A layer in its place: bytes `offset` to `offset + sizeBytes` of the archive. */

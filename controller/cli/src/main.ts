@@ -4,6 +4,7 @@ import { Command, CommanderError } from 'commander';
 import { addBackup, addBackups } from './commands/backup.ts';
 import { addCertificates } from './commands/certificates.ts';
 import { addGuests } from './commands/guests.ts';
+import { addImport } from './commands/import.ts';
 import { addLists } from './commands/lists.ts';
 import { addLogin } from './commands/login.ts';
 import { addNotifications } from './commands/notifications.ts';
@@ -34,6 +35,7 @@ function buildProgram(): Command {
   addBackup(program);
   addBackups(program);
   addRestore(program);
+  addImport(program);
   addTasks(program);
   addSchedules(program);
   addProtection(program);

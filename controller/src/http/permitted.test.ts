@@ -36,6 +36,9 @@ test('what a file is refused for is not offered', () => {
     ...['update', 'refresh', 'convert_backup', 'config_restore', 'download'],
   ]);
   expect(offered({ type: directory, status: 'MISSING' })).toEqual(['update', 'remove']);
+  const image = ['update', 'refresh', 'remove', 'import_disk', 'download'];
+  expect(offered({ type: 'disk' })).toEqual(image);
+  expect(offered({ type: 'disk', status: 'DAMAGED' })).toEqual(image);
   expect(offered({ status: 'MISSING' })).toEqual(['update', 'remove']);
   expect(offered({ status: 'MISSING', protected: 1 })).toEqual(['update']);
   expect(offered({ status: 'DAMAGED' })).toEqual([...always, 'download']);

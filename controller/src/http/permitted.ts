@@ -14,6 +14,7 @@ import {
   isConvertible,
   isDefinition,
   isDirectory,
+  isDiskImage,
   isIdle,
   isPublished,
 } from '../services/backup-files/usable.ts';
@@ -62,6 +63,8 @@ const file: Rules<FileRecord> = {
     ((can('backup.restore') && isArchive(record)) || (can('backup.restore_foreign') && isAppliance(record))),
   config_restore: (can, record) =>
     can('backup.restore_foreign') && record.additional_flags.can_be_domained && isDefinition(record),
+  // also of one whose format must be named first
+  import_disk: (can, record) => can('backup.restore_foreign') && isIdle(record) && isDiskImage(record),
   download: (can, record) => can('library.download') && isIdle(record),
 };
 

@@ -13,6 +13,7 @@ import { IncrementalFiles } from './backup-files/extendable-files.ts';
 import { reportFewerStates } from './backup-files/fewer-states.ts';
 import { RemovedArchives } from './backup-files/removed-archives.ts';
 import { BackupService } from './backups/backups.ts';
+import { DiskImportService } from './backups/disk-import.ts';
 import { DownloadService } from './backups/downloads.ts';
 import { ExtensionChooser } from './backups/extension.ts';
 import { FileActionService } from './backups/file-actions.ts';
@@ -183,6 +184,7 @@ export function createNodeServices(
     attempts: protection.attempts,
     log,
   });
+  const diskImports = new DiskImportService({ inventory, backupFiles, pools, library, nodeTasks, domains });
   const fileActions = new FileActionService({
     inventory,
     backupFiles,
@@ -267,6 +269,7 @@ export function createNodeServices(
     isos,
     snapshots,
     backups,
+    diskImports,
     vdisks,
     lending,
     loanReconciler,

@@ -6,6 +6,7 @@ import type { PasswordChecks } from './accounts/password-checks.ts';
 import type { TokenService } from './accounts/tokens.ts';
 import type { UserService } from './accounts/users.ts';
 import type { BackupService } from './backups/backups.ts';
+import type { DiskImportService } from './backups/disk-import.ts';
 import type { DownloadService } from './backups/downloads.ts';
 import type { FileActionService } from './backups/file-actions.ts';
 import type { LibraryService } from './backups/library.ts';
@@ -63,6 +64,7 @@ export interface NodeServices {
   isos: IsoService;
   snapshots: SnapshotService;
   backups: BackupService;
+  diskImports: DiskImportService;
   vdisks: VdiskService;
   lending: LendingService;
   loanReconciler: LoanReconciler;

@@ -386,6 +386,34 @@ describe('backup files', () => {
       expect((await run(['restore', 'web.tar.zst', ...wrong])).code).toBe(2);
   });
 
+  test('import of a disk passes its options on, for a new VM or for one that is there', async () => {
+    const node = { id: VM, verbose_name: 'n1' };
+    const domain = { id: VM, verbose_name: 'web', node: { id: FILE, verbose_name: 'n2' } };
+    script = taskScript((_method, path) => {
+      if (path.startsWith('/api/nodes')) return page([node]);
+      return page([path.startsWith('/api/domains') ? domain : fileRecord]);
+    });
+    const command = ['import', 'disk', 'web.tar.zst', '--no-wait'];
+    const vm = ['--name', 'shop', '--memory', '1GiB', '--cpus', '2', '--uefi', '--network', 'lan'];
+    expect((await run([...command, ...vm, '--no-virtio', '--format', 'raw'])).code).toBe(0);
+    expect(posted()).toMatchObject({
+      path: '/api/domains/import-disk/?async=1',
+      body: {
+        ...{ file: FILE, node: VM, verbose_name: 'shop', memory_count: 1024, cpu_count: 2, firmware: 'uefi' },
+        ...{ network: 'lan', virtio: false, format: 'raw' },
+      },
+    });
+    seen.length = 0;
+    expect((await run([...command, '--vm', 'web', '--bus', 'scsi'])).code).toBe(0);
+    expect(posted()!.body).toMatchObject({ file: FILE, node: FILE, domain: VM, target_bus: 'scsi' });
+    for (const wrong of [
+      ['--name', 'x'],
+      ['--vm', 'web', '--cpus', '1'],
+      [...vm, '--memory', '100'],
+    ])
+      expect((await run([...command, ...wrong])).code).toBe(2);
+  });
+
   test('restore passes its options on', async () => {
     const node = { id: VM, verbose_name: 'n1' };
     script = taskScript((_method, path) =>

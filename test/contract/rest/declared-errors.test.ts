@@ -17,8 +17,13 @@ const RECIPES: Readonly<Record<string, readonly string[]>> = {
   domains_automated_restore: [
     ...['restore/restore.ts', 'restore/instant/instant-restore.ts', 'import/appliance-restore.ts'],
   ],
-  domains_show_backup: ['files/show-backup.ts', 'config-restore/show-definition.ts'],
+  domains_show_backup: [
+    'files/show-backup.ts',
+    'config-restore/show-definition.ts',
+    'import-disk/show-image.ts',
+  ],
   domains_config_restore: ['config-restore/config-restore.ts'],
+  domains_import_disk: ['import-disk/import-disk.ts'],
   domains_update: ['domain/rename-domain.ts'],
   domains_start: ['domain/power.ts'],
   domains_remove: ['domain/remove-domain.ts'],

@@ -49,6 +49,7 @@ const SAME: Record<string, string> = {
   'PoolService/ListFiles': 'GET /api/library/',
   'PoolService/Scan': `POST /api/data-pools/${id}/scan/`,
   'PoolService/Update': `PUT /api/data-pools/${id}/`,
+  'RestoreService/ImportDisk': 'POST /api/domains/import-disk/',
   'RestoreService/Start': 'POST /api/domains/automated-restore/',
   'RestoreService/StartConfig': 'POST /api/domains/config-restore/',
   // what of that route needs more than a restore does

@@ -840,3 +840,75 @@ describe('removal of a node', () => {
     await other.stop();
   });
 });
+
+describe('a disk image', () => {
+  const url = '/api/domains/import-disk/?async=1';
+  const image = { format: 'vmdk', virtualSize: 4096n, allocatedSize: 1024n };
+  const anImage = async (fields: object = {}) => {
+    const { id } = agent.setFile({
+      ...{ poolId: pool.id, filename: `${newId()}.vmdk`, type: 'disk', states: [], image },
+      ...{ domainId: '', domainName: '' },
+      ...fields,
+    });
+    await scan();
+    return id;
+  };
+  const begun = async () => {
+    const { id } = await agent.started('import_disk');
+    return agent.calls.find(call => call.request.operationId === id)!.request;
+  };
+
+  test('is listed with what it is, as no backup of any VM', async () => {
+    const id = await anImage();
+    expect(await fileOf(id)).toMatchObject({
+      ...{ type: 'disk', domain: null, states: [], status: 'ACTIVE', damage: '', can_be_incremental: false },
+      image: { format: 'vmdk', virtual_size: 4096, allocated_size: 1024 },
+      additional_flags: { can_be_domained: false, can_be_unpacked: false, can_be_compressed: false },
+      permissions: ['update', 'refresh', 'remove', 'import_disk', 'download'],
+    });
+    // the file itself may become another
+    agent.setFile({ ...agent.files.get(id)!, image: undefined, damage: 'it is cut off' });
+    await scan();
+    expect(await fileOf(id)).toMatchObject({ status: 'DAMAGED', image: null });
+    agent.setFile({ ...agent.files.get(id)!, image, damage: '' });
+    await scan();
+    const damaged = await anImage({ image: undefined, damage: 'it stands on another image' });
+    expect(await fileOf(damaged)).toMatchObject({
+      ...{ status: 'DAMAGED', image: null, damage: 'it stands on another image' },
+    });
+    const { results } = (await rest.call('GET', `/api/library/?type=disk&datapool=${pool.id}`)).body;
+    expect(results.map((one: { id: string }) => one.id).sort()).toEqual([id, damaged].sort());
+    for (const action of ['verify', 'compress', 'convert-backup'])
+      expect(await keyOf('POST', `/api/library/${id}/${action}/`, {})).toMatch(/^file_not_/);
+  });
+
+  test('becomes the disk of a new VM, as it was asked for', async () => {
+    const file = await anImage();
+    const vm = { verbose_name: 'shop', memory_count: 512, cpu_count: 2, os_type: 'Linux', firmware: 'uefi' };
+    const body = { file, node: agent.id, ...vm, network: 'lan', format: 'vmdk', target_bus: 'scsi' };
+    expect((await rest.call('POST', url, { body })).status).toBe(202);
+    expect(await begun()).toMatchObject({
+      ...{ fileId: file, poolId: '', format: 'vmdk', targetBus: 'scsi' },
+      newDomain: {
+        ...{ name: 'shop', memoryCount: 512n, cpuCount: 2, osType: 'Linux', firmware: 'uefi' },
+        ...{ network: 'lan', virtio: true },
+      },
+    });
+    expect((await rest.call('POST', url, { as: 'operator', body })).status).toBe(403);
+  });
+
+  test('is refused with what does not go together, or lacks something', async () => {
+    const file = await anImage();
+    const base = { file, node: agent.id };
+    expect(await keyOf('POST', url, base)).toBe('missing_field');
+    expect(await keyOf('POST', url, { ...base, verbose_name: 'x', memory_count: 64 })).toBe('missing_field');
+    const further = { ...base, domain: newId() };
+    expect(await keyOf('POST', url, { ...further, memory_count: 64 })).toBe('conflicting_fields');
+    expect(await keyOf('POST', url, further)).toBe('domain_not_found');
+    const vm = { verbose_name: 'x', memory_count: 64, cpu_count: 1 };
+    expect(await keyOf('POST', url, { ...base, ...vm, file: await backedUp() })).toBe('file_not_disk_image');
+    await changePool({ id: pool.id, readonly: true }, { readonly: true });
+    expect(await keyOf('POST', url, { ...base, ...vm })).toBe('pool_read_only');
+    await changePool({ id: pool.id, readonly: false }, { readonly: false });
+  });
+});

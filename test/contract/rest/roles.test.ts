@@ -163,6 +163,7 @@ const TABLE: Record<string, string> = {
   'POST /api/domains/show-backup/': USERS,
   'POST /api/domains/automated-restore/': 'AO',
   'POST /api/domains/config-restore/': 'A',
+  'POST /api/domains/import-disk/': 'A',
   'GET /api/library/': USERS,
   'GET /api/library/{id}/': USERS,
   'PUT /api/library/{id}/': 'AO',

@@ -559,6 +559,11 @@ export class FakeAgent {
           { id: request.domainId, entityClass: EntityClass.DOMAIN },
           { id: request.fileId, entityClass: EntityClass.FILE },
         ]),
+      importDisk: async request =>
+        this.#start('import_disk', request, [
+          { id: request.domainId, entityClass: EntityClass.DOMAIN },
+          { id: request.fileId, entityClass: EntityClass.FILE },
+        ]),
     };
   }
 

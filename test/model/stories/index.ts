@@ -10,6 +10,7 @@ import { configRestore } from './config-restore.ts';
 import { convertForeign } from './convert.ts';
 import { exportBackup } from './export.ts';
 import { recompress, removal, trim } from './files.ts';
+import { importFurther, importNew } from './import-disk.ts';
 import { instantRestore } from './instant.ts';
 import { newIso } from './iso.ts';
 import { join } from './join.ts';
@@ -24,6 +25,7 @@ import { zfsInstant } from './zfs.ts';
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
   ...{ extendOtherwise, trim, configRestore, convertForeign, applianceRestore, convertAll, exportBackup },
+  ...{ importNew, importFurther },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
   ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join },
 } satisfies Record<string, BuildStory>;
@@ -50,6 +52,7 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   convertAllWorkflow: ['convertAll'],
   applianceRestoreWorkflow: ['applianceRestore'],
   exportBackupWorkflow: ['exportBackup'],
+  importDiskWorkflow: ['importNew', 'importFurther'],
   cloneWorkflow: ['clone'],
   changeTemplateWorkflow: ['changeTemplate'],
   removeDomain: ['removal'],
@@ -125,9 +128,20 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'applianceRestore',
     'convertAll',
     'exportBackup',
+    'importNew',
+    'importFurther',
   ],
+  attached_disk: ['importFurther'],
   directory: ['offline', 'exportBackup'],
-  domain: ['restoreNew', 'restoreInPlace', 'instantRestore', 'clone', 'configRestore', 'applianceRestore'],
+  domain: [
+    'restoreNew',
+    'restoreInPlace',
+    'instantRestore',
+    'clone',
+    'configRestore',
+    'applianceRestore',
+    'importNew',
+  ],
   instant_pull: ['instantRestore'],
   archive_access: ['instantRestore'],
   changed_disks: ['offlineOfBefore'],

@@ -62,6 +62,7 @@ export function backupFileOf(
     type: 'tar',
     compressed: isCompressedName(file.filename),
     damage: '',
+    image: undefined,
     ...summary,
   };
 }

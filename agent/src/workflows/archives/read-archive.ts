@@ -5,10 +5,11 @@ import { isPackedAppliance, openVirtnbd } from '../../appliance/index.ts';
 import { type Archive, openArchive } from '../../archive/index.ts';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { systemsOf } from '../../ovf/index.ts';
-import type { ArchiveSummary, ReadArchive } from '../../pools/index.ts';
+import { type ArchiveSummary, backupTypeOf, type ReadArchive } from '../../pools/index.ts';
 import { definitionTypeOf, readDefinitionFile } from '../config-restore/definition-file.ts';
 import { listedStates } from '../config-restore/virtnbd-state.ts';
 import { describeForeign } from '../foreign-archive/describe.ts';
+import { describeImage } from '../import-disk/image-file.ts';
 import { foreignSummaryOf, summaryOf } from './backup-file.ts';
 
 /**
@@ -20,6 +21,7 @@ export const readArchive: ReadArchive = async (path, signal, isThorough) => {
   if (type === 'virtnbdbackup') return await readVirtnbd(path, signal);
   if (type === 'OVA' && !isThorough && (await isPackedAppliance(path))) return null;
   if (type !== undefined && type !== 'xml') return await readDescriptor(path, type, signal);
+  if (backupTypeOf(path) === 'disk') return { image: await describeImage(path, signal) };
   // Older states of a damaged one can still be restored: it is shown with them and with its damage.
   const glance = await openArchive(path, signal, { salvage: true, holding: 'none' });
   try {
@@ -47,7 +49,8 @@ async function readDescriptor(
   if (file.type === 'xml') return {};
   if (file.type === 'vma') return { domainName: file.appliance.name };
   const systems = systemsOf(file.envelope);
-  return { domainName: systems.length === 1 ? systems[0]!.name : '' };
+  const parts = [...file.envelope.files.values()].flatMap(({ paths }) => paths);
+  return { domainName: systems.length === 1 ? systems[0]!.name : '', parts };
 }
 
 /** Of the VM what the newest of its definitions says. */

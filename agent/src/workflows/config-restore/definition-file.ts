@@ -39,7 +39,7 @@ export interface ReadOptions {
 /** By its name alone; undefined: it is another file. */
 export function definitionTypeOf(filename: string): DefinitionType | undefined {
   const type = backupTypeOf(filename);
-  return type === 'tar' ? undefined : type;
+  return type === 'tar' || type === 'disk' ? undefined : type;
 }
 
 /**

@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
-import { freeTarget, virtioTarget } from './target.ts';
+import { freeTarget, targetAt } from './target.ts';
 
-describe('names of virtio disks', () => {
+describe('names of disks', () => {
   test.each([
     [0, 'vda'],
     [25, 'vdz'],
@@ -10,10 +10,10 @@ describe('names of virtio disks', () => {
     [52, 'vdba'],
     [701, 'vdzz'],
     [702, 'vdaaa'],
-  ])('number %i is %s', (index, name) => expect(virtioTarget(index)).toBe(name));
+  ])('number %i is %s', (index, name) => expect(targetAt(index)).toBe(name));
 
   test('no two numbers share a name', () => {
-    const names = Array.from({ length: 2000 }, (_, index) => virtioTarget(index));
+    const names = Array.from({ length: 2000 }, (_, index) => targetAt(index));
     expect(new Set(names).size).toBe(names.length);
   });
 
@@ -22,10 +22,11 @@ describe('names of virtio disks', () => {
     for (let count = 0; count < 100; count += 1) {
       const next = freeTarget(taken);
       expect(taken).not.toContain(next);
-      expect(next).toBe(virtioTarget(count));
+      expect(next).toBe(targetAt(count));
       taken.push(next);
     }
     expect(freeTarget(taken.filter(name => name !== 'vdf'))).toBe('vdf');
     expect(freeTarget(['sda', 'hda'])).toBe('vda');
+    expect(freeTarget(['vda', 'sda', 'sdc'], 'sd')).toBe('sdb');
   });
 });

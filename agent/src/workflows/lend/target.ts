@@ -1,20 +1,23 @@
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz';
 
-/** The name of the virtio disk with that number, counted from 0: vda … vdz, vdaa … */
-export function virtioTarget(index: number): string {
+/** How names of disks begin: those of virtio with vd, those of SCSI and SATA with sd. */
+export type TargetPrefix = 'vd' | 'sd';
+
+/** The name of the disk with that number, counted from 0: vda … vdz, vdaa … */
+export function targetAt(index: number, prefix: TargetPrefix = 'vd'): string {
   let name = '';
   for (let rest = index + 1; rest > 0; rest = Math.floor((rest - 1) / LETTERS.length))
     name = LETTERS[(rest - 1) % LETTERS.length] + name;
-  return `vd${name}`;
+  return `${prefix}${name}`;
 }
 
 /**
- * The first free name for a virtio disk.
+ * The first free name for a disk.
  * @param taken names of the running domain and of its definition; both get the disk
  */
-export function freeTarget(taken: Iterable<string>): string {
+export function freeTarget(taken: Iterable<string>, prefix: TargetPrefix = 'vd'): string {
   const names = new Set(taken);
   let index = 0;
-  while (names.has(virtioTarget(index))) index += 1;
-  return virtioTarget(index);
+  while (names.has(targetAt(index, prefix))) index += 1;
+  return targetAt(index, prefix);
 }

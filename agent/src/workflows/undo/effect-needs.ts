@@ -31,6 +31,7 @@ const OF_TYPE: { [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) =
     }),
   // the owner of one from another node is not here
   loan: ({ ownerId }) => needs({ libvirt: true, domains: ownerId === '' ? [] : [ownerId] }),
+  attached_disk: ({ path }) => needs({ libvirt: true, paths: [path] }),
   removed_state: ({ domainId }) => needs({ domains: [domainId] }),
   revert: ({ domainId, overlays, formerOverlays }) =>
     needs({

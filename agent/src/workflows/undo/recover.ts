@@ -18,6 +18,7 @@ import type { Effect, UndoEffect } from '../effect.ts';
 import { pruneFirmware, putBackFirmware } from '../firmware/state-firmware.ts';
 import { completeChange } from '../guest/offline.ts';
 import { stayingPackages } from '../guest/packages.ts';
+import { undoAttach } from '../import-disk/attach.ts';
 import { undoLoan } from '../lend/loan.ts';
 import { restoreAccess } from '../restore/instant/access.ts';
 import { pullLocked } from '../restore/instant/pull.ts';
@@ -57,6 +58,8 @@ async function undoEffect(
     }
     case 'loan':
       return patiently(signal, () => undoLoan(dependencies, effect, { signal, log, warn }));
+    case 'attached_disk':
+      return patiently(signal, () => undoAttach(dependencies, effect, { log, warn }));
     case 'removed_state': {
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
       await mergeState(dependencies, effect, { signal, log, warn, bandwidthMiB });

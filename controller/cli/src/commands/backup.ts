@@ -193,6 +193,13 @@ function printSystem({ id, verbose_name, cpu_count, memory_count, disk_count, co
     print(`  configuration ${clean(one.id)}  ${clean(one.label)}${one.default ? '  (default)' : ''}`);
 }
 
+/** Null: it cannot be taken, as the command has told then. */
+function printImage(image: Json | null): void {
+  if (image === null) return;
+  const { format, virtual_size, allocated_size } = image;
+  print(`disk image  ${clean(format)}  ${bytes(virtual_size)}, of which ${bytes(allocated_size)} are stored`);
+}
+
 function printShown(shown: Json): void {
   const configuration = (shown.configuration ?? {}) as Json;
   const plain = Object.entries(configuration).filter(
@@ -203,12 +210,14 @@ function printShown(shown: Json): void {
     print(`disk ${disk.target_dev}  ${bytes(disk.virtual_size)}  ${disk.path ?? ''}`);
   }
   const file = (shown.file ?? {}) as Json;
+  if (file.type === 'disk') printImage(file.image as Json | null);
   for (const state of (file.states ?? []) as Json[])
     print(
       `state ${state.number}  ${state.created}  ${clean(state.consistency)}  ${clean(state.name)}${without(state)}`,
     );
   if (file.can_be_incremental) print('it can be extended');
-  else if (file.not_incremental_reason) print(`it cannot be extended: ${clean(file.not_incremental_reason)}`);
+  else if (file.not_incremental_reason && file.type !== 'disk')
+    print(`it cannot be extended: ${clean(file.not_incremental_reason)}`);
   for (const system of (shown.systems ?? []) as Json[]) printSystem(system);
   print(signatureLine((shown.signature ?? {}) as Json));
   for (const warning of (shown.warnings ?? []) as Json[]) print(`warning: ${warning.text ?? warning.detail}`);

@@ -175,6 +175,9 @@ const SHOW_ERRORS = [
   'network_not_in_file',
   'pool_no_space',
   'disk_path_in_use',
+  'foreign_disk_invalid',
+  'disk_format_contradicted',
+  'qemu_img_failed',
 ] as const;
 
 const CONFIG_RESTORE_ERRORS = [

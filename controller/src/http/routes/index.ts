@@ -4,6 +4,7 @@ import { auditRoutes } from './audit.ts';
 import { authRoutes } from './auth.ts';
 import { backupRoutes } from './backups.ts';
 import { certificateRoutes } from './certificates.ts';
+import { diskImportRoutes } from './disk-import.ts';
 import { domainRoutes } from './domains.ts';
 import { downloadRoutes } from './download.ts';
 import { eventRoutes } from './events.ts';
@@ -48,6 +49,7 @@ export const ROUTES: readonly RouteModule[] = [
   guestRoutes,
   guestOperationRoutes,
   backupRoutes,
+  diskImportRoutes,
   libraryRoutes,
   downloadRoutes,
   isoRoutes,

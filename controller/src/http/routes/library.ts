@@ -189,10 +189,16 @@ const TASK_ERRORS = {
   refresh: [
     ...READ_ERRORS,
     ...(['xml_invalid', 'ovf_invalid', 'ovf_version_unsupported', 'appliance_invalid'] as const),
+    ...(['foreign_disk_invalid', 'disk_format_contradicted', 'qemu_img_failed'] as const),
     'file_not_definition',
   ],
   verify: [...READ_ERRORS, 'missing_field', 'state_not_found'],
-  remove: [...READ_ERRORS, 'file_protected', 'file_not_removable', 'pool_read_only', 'pool_outside'],
+  remove: [
+    ...READ_ERRORS,
+    ...(['file_protected', 'file_not_removable', 'pool_read_only', 'pool_outside'] as const),
+    'image_in_use',
+    'image_use_unknown',
+  ],
 } as const;
 const ANSWERS = { refresh: ref(FileSchema), verify: ref(VerifiedFileSchema), remove: undefined };
 

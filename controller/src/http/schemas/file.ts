@@ -79,6 +79,8 @@ export const FileSchema = record(
         memory_count: 2048,
         cpu_count: 2,
       },
+      image: null,
+      damage: '',
       protected: false,
       description: '',
       fallback_reason: '',
@@ -97,7 +99,7 @@ export const FileSchema = record(
     type: oneOf(FILE_TYPES, {
       description:
         'tar: an archive of this product or its family; vma: one of Proxmox VE; virtnbdbackup: a directory that it has ' +
-        'written, for which its first definition stands',
+        'written, for which its first definition stands; disk: a disk image that stands alone',
     }),
     compressed: truth('with zstd'),
     can_be_incremental: truth('it can be extended now'),
@@ -164,6 +166,17 @@ export const FileSchema = record(
         'of the VM at the newest state; null until it was read',
       ),
     ),
+    image: nullable(
+      part(
+        {
+          format: text('qcow2, raw, vmdk, vhdx, vhd, vdi'),
+          virtual_size: described(Bytes, 'as a guest sees it'),
+          allocated_size: described(Bytes, 'that it takes on its pool'),
+        },
+        'what a disk image is; null of other files, and of an image that cannot be taken',
+      ),
+    ),
+    damage: text('what is wrong with it, as the scan or the last verification found; else empty'),
     protected: truth('it cannot be removed'),
     description: text('what people said of it'),
     fallback_reason: text('why a new file was made where an increment was asked for; else empty'),

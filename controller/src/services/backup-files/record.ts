@@ -1,7 +1,7 @@
 /** The record of a backup file in the REST contract, and the row of a file that was seen on a pool; pure. */
 import { type BackupConfiguration, ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
-import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { BackupFile, DiskImage } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { FileRow, PoolRow } from '../../store/schema.ts';
 import { type ExtensionFacts, whyNotExtendable } from './extendable.ts';
 import { isOfService, isUnpublished, pointsOf } from './restore-points.ts';
@@ -17,7 +17,7 @@ export const FILE_STATUSES = [
   'DAMAGED',
 ] as const;
 export type FileStatus = (typeof FILE_STATUSES)[number];
-export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF', 'vma', 'virtnbdbackup'] as const;
+export const FILE_TYPES = ['tar', 'xml', 'OVA', 'OVF', 'vma', 'virtnbdbackup', 'disk'] as const;
 export type FileType = (typeof FILE_TYPES)[number];
 
 /** Statuses in which a file can be extended; UPDATING only waits. */
@@ -59,6 +59,14 @@ export interface FileWork {
   protected: boolean | null;
 }
 
+/** What a disk image is. */
+export interface FileImage {
+  format: string;
+  /** Bytes, as a guest sees it and as it takes on its pool. */
+  virtual_size: number;
+  allocated_size: number;
+}
+
 /** What `record_json` holds. */
 export interface FileDetails {
   /** Id in the archive's manifest, which copies have too; empty for other kinds, and where it is the record's own. */
@@ -78,6 +86,8 @@ export interface FileDetails {
   /** Why it is followed by a new one instead of being extended; empty while it may grow. */
   grown: string;
   work: FileWork | null;
+  /** Of a disk image that can be taken. */
+  image: FileImage | null;
   information: FileInformation | null;
   /** The last `ShowBackupResponse` of the newest state as JSON, without the file; for when no node sees the file. */
   shown: object | null;
@@ -127,6 +137,9 @@ export interface FileRecord {
   states: FileState[];
   additional_flags: { can_be_domained: boolean; can_be_unpacked: boolean; can_be_compressed: boolean };
   information: FileInformation | null;
+  image: FileImage | null;
+  /** What is wrong with it, by the scan or by the last verification; else empty. */
+  damage: string;
   protected: boolean;
   description: string;
   fallback_reason: string;
@@ -145,6 +158,7 @@ export const NO_DETAILS: FileDetails = {
   required_states: [],
   grown: '',
   work: null,
+  image: null,
   information: null,
   shown: null,
 };
@@ -215,6 +229,8 @@ export function fileRecord(row: FileRow, pool: PoolRow | undefined, domain: Doma
       can_be_compressed: isWhole && row.compressed === 0 && isOfService(row, details),
     },
     information: details.information,
+    image: details.image,
+    damage: details.damage,
     protected: row.protected === 1,
     description: row.description,
     fallback_reason: details.fallback_reason,
@@ -227,9 +243,11 @@ function statesOnVm(archiveId: string, domain: Domain | undefined): string[] {
 
 /**
  * Whether the node could read nothing of the file: somebody writes it, reading failed, it is of a later version, or it is one
- * stream of zstd, or an OVA that is packed as a whole, which the node decompresses only on request.
+ * stream of zstd, or an OVA that is packed as a whole, which the node decompresses only on request. Of a disk image nobody knows more
+ * than what its bytes say now.
  */
 export const isUnread = ({ damage, archiveId, states, type, compressed, domainName }: BackupFile): boolean =>
+  type !== 'disk' &&
   archiveId === '' &&
   states.length === 0 &&
   (damage !== '' || (type === 'tar' && compressed) || (type === 'OVA' && domainName === ''));
@@ -246,6 +264,7 @@ type Content = Pick<FileRow, 'domain_id' | 'domain_name' | 'created'> & {
     | 'capable'
     | 'required_states'
     | 'grown'
+    | 'image'
   >;
 };
 
@@ -271,9 +290,16 @@ function contentOf(file: BackupFile, created: string): Content {
       capable: file.canBeIncremental,
       required_states: file.requiredStates,
       grown: file.grown,
+      image: file.image ? imageOf(file.image) : null,
     },
   };
 }
+
+const imageOf = ({ format, virtualSize, allocatedSize }: DiskImage): FileImage => ({
+  format,
+  virtual_size: Number(virtualSize),
+  allocated_size: Number(allocatedSize),
+});
 
 function knownContent(row: FileRow): Content {
   const { domain_id, domain_name, created } = row;

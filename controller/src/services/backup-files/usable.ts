@@ -33,3 +33,6 @@ export const isAppliance = ({ type }: Pick<Usable, 'type'>): boolean =>
 
 /** A whole directory of files, which are its owner's to remove. */
 export const isDirectory = ({ type }: Pick<Usable, 'type'>): boolean => type === 'virtnbdbackup';
+
+/** A disk image that stands alone: it is imported as a disk, and no backup of any VM. */
+export const isDiskImage = ({ type }: Pick<Usable, 'type'>): boolean => type === 'disk';

@@ -101,7 +101,7 @@ export interface Operation {
   /**
    * "backup", "restore", "verify", "delete_backup", "recompress", "scan_pool", "power", "remove_domain",
    * "create_snapshot", "remove_snapshot", "revert_snapshot", "attach_disk", "detach_disk", "lend_disk", "return_disk",
-   * "clone_domain", "config_restore", "convert_backup", "export_backup", "change_template", "set_hostname", "join_directory", "leave_directory", "add_ssh_keys",
+   * "clone_domain", "config_restore", "import_disk", "convert_backup", "export_backup", "change_template", "set_hostname", "join_directory", "leave_directory", "add_ssh_keys",
    * "remove_ssh_keys", "sysprep", "prepare", "attach_guest_tools",
    * "detach_guest_tools", "keep_loans".
    */

@@ -56,6 +56,7 @@ export interface OperationResult {
     | { $case: "convertAll"; value: ConvertAllResult }
     | { $case: "refreshBackup"; value: RefreshResult }
     | { $case: "exportBackup"; value: ExportResult }
+    | { $case: "importDisk"; value: ImportDiskResult }
     | undefined;
 }
 
@@ -85,6 +86,13 @@ export interface ConfigRestoreResult {
 export interface ApplianceRestoreResult {
   /** One for each VM, in the file's order. */
   domains: RestoreResult[];
+}
+
+export interface ImportDiskResult {
+  domainId: string;
+  name: string;
+  disk: NewDisk | undefined;
+  warnings: string[];
 }
 
 /** A disk that an operation has made. */
@@ -406,6 +414,9 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "exportBackup":
         ExportResult.encode(message.result.value, writer.uint32(282).fork()).join();
         break;
+      case "importDisk":
+        ImportDiskResult.encode(message.result.value, writer.uint32(290).fork()).join();
+        break;
     }
     return writer;
   },
@@ -698,6 +709,14 @@ export const OperationResult: MessageFns<OperationResult> = {
             message.result = { $case: "exportBackup", value: ExportResult.decode(reader, reader.uint32()) };
             continue;
           }
+          case 36: {
+            if (tag !== 290) {
+              break;
+            }
+
+            message.result = { $case: "importDisk", value: ImportDiskResult.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -832,6 +851,10 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "exportBackup", value: ExportResult.fromJSON(object.exportBackup) }
         : isSet(object.export_backup)
         ? { $case: "exportBackup", value: ExportResult.fromJSON(object.export_backup) }
+        : isSet(object.importDisk)
+        ? { $case: "importDisk", value: ImportDiskResult.fromJSON(object.importDisk) }
+        : isSet(object.import_disk)
+        ? { $case: "importDisk", value: ImportDiskResult.fromJSON(object.import_disk) }
         : undefined,
     };
   },
@@ -906,6 +929,8 @@ export const OperationResult: MessageFns<OperationResult> = {
       obj.refreshBackup = RefreshResult.toJSON(message.result.value);
     } else if (message.result?.$case === "exportBackup") {
       obj.exportBackup = ExportResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "importDisk") {
+      obj.importDisk = ImportDiskResult.toJSON(message.result.value);
     }
     return obj;
   },
@@ -1120,6 +1145,12 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "exportBackup": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = { $case: "exportBackup", value: ExportResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "importDisk": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "importDisk", value: ImportDiskResult.fromPartial(object.result.value) };
         }
         break;
       }
@@ -1528,6 +1559,127 @@ export const ApplianceRestoreResult: MessageFns<ApplianceRestoreResult> = {
   fromPartial(object: DeepPartial<ApplianceRestoreResult>): ApplianceRestoreResult {
     const message = createBaseApplianceRestoreResult();
     message.domains = object.domains?.map((e) => RestoreResult.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseImportDiskResult(): ImportDiskResult {
+  return { domainId: "", name: "", disk: undefined, warnings: [] };
+}
+
+export const ImportDiskResult: MessageFns<ImportDiskResult> = {
+  encode(message: ImportDiskResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.domainId !== "") {
+      writer.uint32(10).string(message.domainId);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.disk !== undefined) {
+      NewDisk.encode(message.disk, writer.uint32(26).fork()).join();
+    }
+    for (const v of message.warnings) {
+      writer.uint32(34).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ImportDiskResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseImportDiskResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.domainId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.disk = NewDisk.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.warnings.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ImportDiskResult {
+    return {
+      domainId: isSet(object.domainId)
+        ? globalThis.String(object.domainId)
+        : isSet(object.domain_id)
+        ? globalThis.String(object.domain_id)
+        : "",
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      disk: isSet(object.disk) ? NewDisk.fromJSON(object.disk) : undefined,
+      warnings: globalThis.Array.isArray(object?.warnings) ? object.warnings.map((e: any) => globalThis.String(e)) : [],
+    };
+  },
+
+  toJSON(message: ImportDiskResult): unknown {
+    const obj: any = {};
+    if (message.domainId !== "") {
+      obj.domainId = message.domainId;
+    }
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.disk !== undefined) {
+      obj.disk = NewDisk.toJSON(message.disk);
+    }
+    if (message.warnings?.length) {
+      obj.warnings = message.warnings;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ImportDiskResult>): ImportDiskResult {
+    return ImportDiskResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ImportDiskResult>): ImportDiskResult {
+    const message = createBaseImportDiskResult();
+    message.domainId = object.domainId ?? "";
+    message.name = object.name ?? "";
+    message.disk = (object.disk !== undefined && object.disk !== null) ? NewDisk.fromPartial(object.disk) : undefined;
+    message.warnings = object.warnings?.map((e) => e) || [];
     return message;
   },
 };

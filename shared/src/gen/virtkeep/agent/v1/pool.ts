@@ -50,7 +50,7 @@ export interface BackupFile {
   filename: string;
   path: string;
   size: bigint;
-  /** "tar", "xml", "OVA", "OVF", "vma", "virtnbdbackup". */
+  /** "tar", "xml", "OVA", "OVF", "vma", "virtnbdbackup", "disk". */
   type: string;
   compressed: boolean;
   domainId: string;
@@ -86,6 +86,18 @@ export interface BackupFile {
   grown: string;
   /** The id in the archive's manifest, which copies have too; empty for other kinds. */
   archiveId: string;
+  /** Of a disk image alone ("disk"); absent while it cannot be taken, as damage says. */
+  image: DiskImage | undefined;
+}
+
+/** What a disk image is, by its own bytes. */
+export interface DiskImage {
+  /** "qcow2", "raw", "vmdk", "vhdx", "vhd", "vdi". */
+  format: string;
+  /** Bytes that a guest sees. */
+  virtualSize: bigint;
+  /** Bytes that the file takes on its file system. */
+  allocatedSize: bigint;
 }
 
 export interface BackupState {
@@ -571,6 +583,7 @@ function createBaseBackupFile(): BackupFile {
     requiredStates: [],
     grown: "",
     archiveId: "",
+    image: undefined,
   };
 }
 
@@ -641,6 +654,9 @@ export const BackupFile: MessageFns<BackupFile> = {
     }
     if (message.archiveId !== "") {
       writer.uint32(170).string(message.archiveId);
+    }
+    if (message.image !== undefined) {
+      DiskImage.encode(message.image, writer.uint32(194).fork()).join();
     }
     return writer;
   },
@@ -826,6 +842,14 @@ export const BackupFile: MessageFns<BackupFile> = {
             message.archiveId = reader.string();
             continue;
           }
+          case 24: {
+            if (tag !== 194) {
+              break;
+            }
+
+            message.image = DiskImage.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -903,6 +927,7 @@ export const BackupFile: MessageFns<BackupFile> = {
         : isSet(object.archive_id)
         ? globalThis.String(object.archive_id)
         : "",
+      image: isSet(object.image) ? DiskImage.fromJSON(object.image) : undefined,
     };
   },
 
@@ -971,6 +996,9 @@ export const BackupFile: MessageFns<BackupFile> = {
     if (message.archiveId !== "") {
       obj.archiveId = message.archiveId;
     }
+    if (message.image !== undefined) {
+      obj.image = DiskImage.toJSON(message.image);
+    }
     return obj;
   },
 
@@ -1000,6 +1028,128 @@ export const BackupFile: MessageFns<BackupFile> = {
     message.requiredStates = object.requiredStates?.map((e) => e) || [];
     message.grown = object.grown ?? "";
     message.archiveId = object.archiveId ?? "";
+    message.image = (object.image !== undefined && object.image !== null)
+      ? DiskImage.fromPartial(object.image)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseDiskImage(): DiskImage {
+  return { format: "", virtualSize: 0n, allocatedSize: 0n };
+}
+
+export const DiskImage: MessageFns<DiskImage> = {
+  encode(message: DiskImage, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.format !== "") {
+      writer.uint32(10).string(message.format);
+    }
+    if (message.virtualSize !== 0n) {
+      if (BigInt.asUintN(64, message.virtualSize) !== message.virtualSize) {
+        throw new globalThis.Error("value provided for field message.virtualSize of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.virtualSize);
+    }
+    if (message.allocatedSize !== 0n) {
+      if (BigInt.asUintN(64, message.allocatedSize) !== message.allocatedSize) {
+        throw new globalThis.Error("value provided for field message.allocatedSize of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.allocatedSize);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DiskImage {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDiskImage();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.format = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.virtualSize = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.allocatedSize = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): DiskImage {
+    return {
+      format: isSet(object.format) ? globalThis.String(object.format) : "",
+      virtualSize: isSet(object.virtualSize)
+        ? BigInt(object.virtualSize)
+        : isSet(object.virtual_size)
+        ? BigInt(object.virtual_size)
+        : 0n,
+      allocatedSize: isSet(object.allocatedSize)
+        ? BigInt(object.allocatedSize)
+        : isSet(object.allocated_size)
+        ? BigInt(object.allocated_size)
+        : 0n,
+    };
+  },
+
+  toJSON(message: DiskImage): unknown {
+    const obj: any = {};
+    if (message.format !== "") {
+      obj.format = message.format;
+    }
+    if (message.virtualSize !== 0n) {
+      obj.virtualSize = message.virtualSize.toString();
+    }
+    if (message.allocatedSize !== 0n) {
+      obj.allocatedSize = message.allocatedSize.toString();
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<DiskImage>): DiskImage {
+    return DiskImage.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DiskImage>): DiskImage {
+    const message = createBaseDiskImage();
+    message.format = object.format ?? "";
+    message.virtualSize = (object.virtualSize !== undefined && object.virtualSize !== null)
+      ? BigInt(object.virtualSize)
+      : 0n;
+    message.allocatedSize = (object.allocatedSize !== undefined && object.allocatedSize !== null)
+      ? BigInt(object.allocatedSize)
+      : 0n;
     return message;
   },
 };

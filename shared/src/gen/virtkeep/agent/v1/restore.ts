@@ -114,6 +114,40 @@ export interface StartApplianceRestoreRequest_NetworksEntry {
   value: string;
 }
 
+export interface ImportDiskRequest {
+  operationId: string;
+  file: BackupFileRef | undefined;
+  fileId: string;
+  /** Pool of the disk; empty: where the file is. */
+  poolId: string;
+  /**
+   * What the file is: "qcow2", "raw", "vmdk", "vhdx", "vhd", "vdi"; one that is something else is refused. Empty: what its name ends with;
+   * then one that ends as a raw image and has the beginning of another format is refused, too.
+   */
+  format: string;
+  /** "virtio", "scsi", "sata"; empty: virtio. */
+  targetBus: string;
+  /** The domain that gets the disk; with new_domain the UUID of the new one, chosen by the caller. */
+  domainId: string;
+  /** Absent: the domain exists. */
+  newDomain: NewDomain | undefined;
+}
+
+export interface NewDomain {
+  name: string;
+  /** MiB. */
+  memoryCount: bigint;
+  cpuCount: number;
+  /** "Linux", "Windows", "Other"; empty: Other. */
+  osType: string;
+  /** "bios", "uefi"; empty: bios. */
+  firmware: string;
+  /** The network or bridge of this node that its adapter is connected to; empty: it has none. */
+  network: string;
+  /** The adapter is virtio; else e1000. */
+  virtio: boolean;
+}
+
 function createBaseStartRestoreRequest(): StartRestoreRequest {
   return {
     operationId: "",
@@ -1216,6 +1250,406 @@ export const StartApplianceRestoreRequest_NetworksEntry: MessageFns<StartApplian
   },
 };
 
+function createBaseImportDiskRequest(): ImportDiskRequest {
+  return {
+    operationId: "",
+    file: undefined,
+    fileId: "",
+    poolId: "",
+    format: "",
+    targetBus: "",
+    domainId: "",
+    newDomain: undefined,
+  };
+}
+
+export const ImportDiskRequest: MessageFns<ImportDiskRequest> = {
+  encode(message: ImportDiskRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    if (message.file !== undefined) {
+      BackupFileRef.encode(message.file, writer.uint32(18).fork()).join();
+    }
+    if (message.fileId !== "") {
+      writer.uint32(26).string(message.fileId);
+    }
+    if (message.poolId !== "") {
+      writer.uint32(34).string(message.poolId);
+    }
+    if (message.format !== "") {
+      writer.uint32(42).string(message.format);
+    }
+    if (message.targetBus !== "") {
+      writer.uint32(50).string(message.targetBus);
+    }
+    if (message.domainId !== "") {
+      writer.uint32(58).string(message.domainId);
+    }
+    if (message.newDomain !== undefined) {
+      NewDomain.encode(message.newDomain, writer.uint32(66).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ImportDiskRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseImportDiskRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.file = BackupFileRef.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.fileId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.poolId = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.format = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.targetBus = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.domainId = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.newDomain = NewDomain.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ImportDiskRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+      file: isSet(object.file) ? BackupFileRef.fromJSON(object.file) : undefined,
+      fileId: isSet(object.fileId)
+        ? globalThis.String(object.fileId)
+        : isSet(object.file_id)
+        ? globalThis.String(object.file_id)
+        : "",
+      poolId: isSet(object.poolId)
+        ? globalThis.String(object.poolId)
+        : isSet(object.pool_id)
+        ? globalThis.String(object.pool_id)
+        : "",
+      format: isSet(object.format) ? globalThis.String(object.format) : "",
+      targetBus: isSet(object.targetBus)
+        ? globalThis.String(object.targetBus)
+        : isSet(object.target_bus)
+        ? globalThis.String(object.target_bus)
+        : "",
+      domainId: isSet(object.domainId)
+        ? globalThis.String(object.domainId)
+        : isSet(object.domain_id)
+        ? globalThis.String(object.domain_id)
+        : "",
+      newDomain: isSet(object.newDomain)
+        ? NewDomain.fromJSON(object.newDomain)
+        : isSet(object.new_domain)
+        ? NewDomain.fromJSON(object.new_domain)
+        : undefined,
+    };
+  },
+
+  toJSON(message: ImportDiskRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    if (message.file !== undefined) {
+      obj.file = BackupFileRef.toJSON(message.file);
+    }
+    if (message.fileId !== "") {
+      obj.fileId = message.fileId;
+    }
+    if (message.poolId !== "") {
+      obj.poolId = message.poolId;
+    }
+    if (message.format !== "") {
+      obj.format = message.format;
+    }
+    if (message.targetBus !== "") {
+      obj.targetBus = message.targetBus;
+    }
+    if (message.domainId !== "") {
+      obj.domainId = message.domainId;
+    }
+    if (message.newDomain !== undefined) {
+      obj.newDomain = NewDomain.toJSON(message.newDomain);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ImportDiskRequest>): ImportDiskRequest {
+    return ImportDiskRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ImportDiskRequest>): ImportDiskRequest {
+    const message = createBaseImportDiskRequest();
+    message.operationId = object.operationId ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFileRef.fromPartial(object.file)
+      : undefined;
+    message.fileId = object.fileId ?? "";
+    message.poolId = object.poolId ?? "";
+    message.format = object.format ?? "";
+    message.targetBus = object.targetBus ?? "";
+    message.domainId = object.domainId ?? "";
+    message.newDomain = (object.newDomain !== undefined && object.newDomain !== null)
+      ? NewDomain.fromPartial(object.newDomain)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseNewDomain(): NewDomain {
+  return { name: "", memoryCount: 0n, cpuCount: 0, osType: "", firmware: "", network: "", virtio: false };
+}
+
+export const NewDomain: MessageFns<NewDomain> = {
+  encode(message: NewDomain, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.memoryCount !== 0n) {
+      if (BigInt.asUintN(64, message.memoryCount) !== message.memoryCount) {
+        throw new globalThis.Error("value provided for field message.memoryCount of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.memoryCount);
+    }
+    if (message.cpuCount !== 0) {
+      writer.uint32(24).uint32(message.cpuCount);
+    }
+    if (message.osType !== "") {
+      writer.uint32(34).string(message.osType);
+    }
+    if (message.firmware !== "") {
+      writer.uint32(42).string(message.firmware);
+    }
+    if (message.network !== "") {
+      writer.uint32(50).string(message.network);
+    }
+    if (message.virtio !== false) {
+      writer.uint32(56).bool(message.virtio);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): NewDomain {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseNewDomain();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.memoryCount = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.cpuCount = reader.uint32();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.osType = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.firmware = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.network = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.virtio = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): NewDomain {
+    return {
+      name: isSet(object.name) ? globalThis.String(object.name) : "",
+      memoryCount: isSet(object.memoryCount)
+        ? BigInt(object.memoryCount)
+        : isSet(object.memory_count)
+        ? BigInt(object.memory_count)
+        : 0n,
+      cpuCount: isSet(object.cpuCount)
+        ? globalThis.Number(object.cpuCount)
+        : isSet(object.cpu_count)
+        ? globalThis.Number(object.cpu_count)
+        : 0,
+      osType: isSet(object.osType)
+        ? globalThis.String(object.osType)
+        : isSet(object.os_type)
+        ? globalThis.String(object.os_type)
+        : "",
+      firmware: isSet(object.firmware) ? globalThis.String(object.firmware) : "",
+      network: isSet(object.network) ? globalThis.String(object.network) : "",
+      virtio: isSet(object.virtio) ? globalThis.Boolean(object.virtio) : false,
+    };
+  },
+
+  toJSON(message: NewDomain): unknown {
+    const obj: any = {};
+    if (message.name !== "") {
+      obj.name = message.name;
+    }
+    if (message.memoryCount !== 0n) {
+      obj.memoryCount = message.memoryCount.toString();
+    }
+    if (message.cpuCount !== 0) {
+      obj.cpuCount = Math.round(message.cpuCount);
+    }
+    if (message.osType !== "") {
+      obj.osType = message.osType;
+    }
+    if (message.firmware !== "") {
+      obj.firmware = message.firmware;
+    }
+    if (message.network !== "") {
+      obj.network = message.network;
+    }
+    if (message.virtio !== false) {
+      obj.virtio = message.virtio;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<NewDomain>): NewDomain {
+    return NewDomain.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<NewDomain>): NewDomain {
+    const message = createBaseNewDomain();
+    message.name = object.name ?? "";
+    message.memoryCount = (object.memoryCount !== undefined && object.memoryCount !== null)
+      ? BigInt(object.memoryCount)
+      : 0n;
+    message.cpuCount = object.cpuCount ?? 0;
+    message.osType = object.osType ?? "";
+    message.firmware = object.firmware ?? "";
+    message.network = object.network ?? "";
+    message.virtio = object.virtio ?? false;
+    return message;
+  },
+};
+
 /** Restoring VMs from archives on this node. */
 export type RestoreServiceDefinition = typeof RestoreServiceDefinition;
 export const RestoreServiceDefinition = {
@@ -1260,6 +1694,20 @@ export const RestoreServiceDefinition = {
       responseStream: false,
       options: {},
     },
+    /**
+     * Starts the import of a disk image: as the disk of a new domain, or as a further one of a domain that exists, plugged in when that runs.
+     * The image becomes a qcow2 of its own in the pool; the file stays. Nobody vouches for such a file: the call needs the permission
+     * backup.restore_foreign. Nothing is left after a failure or a cancel.
+     * Result: {"domain_id","name","disk":{"id","path","pool_id","target_dev"},"warnings":[…]}.
+     */
+    importDisk: {
+      name: "ImportDisk",
+      requestType: ImportDiskRequest as typeof ImportDiskRequest,
+      requestStream: false,
+      responseType: Operation as typeof Operation,
+      responseStream: false,
+      options: {},
+    },
   },
 } as const;
 
@@ -1287,6 +1735,13 @@ export interface RestoreServiceImplementation<CallContextExt = {}> {
     request: StartApplianceRestoreRequest,
     context: CallContext & CallContextExt,
   ): Promise<DeepPartial<Operation>>;
+  /**
+   * Starts the import of a disk image: as the disk of a new domain, or as a further one of a domain that exists, plugged in when that runs.
+   * The image becomes a qcow2 of its own in the pool; the file stays. Nobody vouches for such a file: the call needs the permission
+   * backup.restore_foreign. Nothing is left after a failure or a cancel.
+   * Result: {"domain_id","name","disk":{"id","path","pool_id","target_dev"},"warnings":[…]}.
+   */
+  importDisk(request: ImportDiskRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
 }
 
 export interface RestoreServiceClient<CallOptionsExt = {}> {
@@ -1313,6 +1768,13 @@ export interface RestoreServiceClient<CallOptionsExt = {}> {
     request: DeepPartial<StartApplianceRestoreRequest>,
     options?: CallOptions & CallOptionsExt,
   ): Promise<Operation>;
+  /**
+   * Starts the import of a disk image: as the disk of a new domain, or as a further one of a domain that exists, plugged in when that runs.
+   * The image becomes a qcow2 of its own in the pool; the file stays. Nobody vouches for such a file: the call needs the permission
+   * backup.restore_foreign. Nothing is left after a failure or a cancel.
+   * Result: {"domain_id","name","disk":{"id","path","pool_id","target_dev"},"warnings":[…]}.
+   */
+  importDisk(request: DeepPartial<ImportDiskRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
 }
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
