@@ -27,6 +27,7 @@ import { AGENT_VERSION } from './version.ts';
 import { readArchive } from './workflows/archives/read-archive.ts';
 import type { WorkflowDependencies } from './workflows/dependencies.ts';
 import { refuseStaleCopies } from './workflows/domain/stale-copy.ts';
+import { Uploads } from './workflows/files/upload/index.ts';
 import type { GuestOperations } from './workflows/guest/domain.ts';
 import { undoEffects } from './workflows/undo/recover.ts';
 import { undoWhenThere } from './workflows/undo/world.ts';
@@ -43,6 +44,7 @@ export interface Parts {
   guestOperations: GuestOperations;
   runner: OperationRunner;
   lending: LoanReconciler;
+  uploads: Uploads;
   credentials: ReloadableCredentials;
   renewal: CertificateRenewal;
   revocations: Revocations;
@@ -147,6 +149,11 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     inventory,
   });
   const lending = new LoanReconciler({ link, runner, workflows, log });
+  const uploads = new Uploads({
+    ...workflows,
+    settings: journal.settings,
+    expiryMs: config.limits.upload_expiry_hours * 3_600_000,
+  });
   const credentials = new ReloadableCredentials(identity);
   const revocations = new Revocations({ directory: config.tls.dir, caPem: identity.caPem, log });
   const renewal: CertificateRenewal = new CertificateRenewal({
@@ -167,6 +174,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     guestOperations,
     runner,
     lending,
+    uploads,
     credentials,
     renewal,
     revocations,

@@ -52,6 +52,7 @@ export interface OperationResult {
     | { $case: "trim"; value: TrimResult }
     | { $case: "configRestore"; value: ConfigRestoreResult }
     | { $case: "convertBackup"; value: ConvertResult }
+    | { $case: "uploadFile"; value: UploadFileResult }
     | undefined;
 }
 
@@ -134,6 +135,16 @@ export interface UploadResult {
   filename: string;
   path: string;
   size: bigint;
+}
+
+export interface UploadFileResult {
+  poolId: string;
+  /** Relative to `backups/`. */
+  filename: string;
+  path: string;
+  size: bigint;
+  /** Lower-case hex. */
+  sha256: string;
 }
 
 export interface PowerResult {
@@ -360,6 +371,9 @@ export const OperationResult: MessageFns<OperationResult> = {
         break;
       case "convertBackup":
         ConvertResult.encode(message.result.value, writer.uint32(242).fork()).join();
+        break;
+      case "uploadFile":
+        UploadFileResult.encode(message.result.value, writer.uint32(322).fork()).join();
         break;
     }
     return writer;
@@ -618,6 +632,14 @@ export const OperationResult: MessageFns<OperationResult> = {
             message.result = { $case: "convertBackup", value: ConvertResult.decode(reader, reader.uint32()) };
             continue;
           }
+          case 40: {
+            if (tag !== 322) {
+              break;
+            }
+
+            message.result = { $case: "uploadFile", value: UploadFileResult.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -736,6 +758,10 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "convertBackup", value: ConvertResult.fromJSON(object.convertBackup) }
         : isSet(object.convert_backup)
         ? { $case: "convertBackup", value: ConvertResult.fromJSON(object.convert_backup) }
+        : isSet(object.uploadFile)
+        ? { $case: "uploadFile", value: UploadFileResult.fromJSON(object.uploadFile) }
+        : isSet(object.upload_file)
+        ? { $case: "uploadFile", value: UploadFileResult.fromJSON(object.upload_file) }
         : undefined,
     };
   },
@@ -802,6 +828,8 @@ export const OperationResult: MessageFns<OperationResult> = {
       obj.configRestore = ConfigRestoreResult.toJSON(message.result.value);
     } else if (message.result?.$case === "convertBackup") {
       obj.convertBackup = ConvertResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "uploadFile") {
+      obj.uploadFile = UploadFileResult.toJSON(message.result.value);
     }
     return obj;
   },
@@ -989,6 +1017,12 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "convertBackup": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = { $case: "convertBackup", value: ConvertResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "uploadFile": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "uploadFile", value: UploadFileResult.fromPartial(object.result.value) };
         }
         break;
       }
@@ -2165,6 +2199,146 @@ export const UploadResult: MessageFns<UploadResult> = {
     message.filename = object.filename ?? "";
     message.path = object.path ?? "";
     message.size = (object.size !== undefined && object.size !== null) ? BigInt(object.size) : 0n;
+    return message;
+  },
+};
+
+function createBaseUploadFileResult(): UploadFileResult {
+  return { poolId: "", filename: "", path: "", size: 0n, sha256: "" };
+}
+
+export const UploadFileResult: MessageFns<UploadFileResult> = {
+  encode(message: UploadFileResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.poolId !== "") {
+      writer.uint32(10).string(message.poolId);
+    }
+    if (message.filename !== "") {
+      writer.uint32(18).string(message.filename);
+    }
+    if (message.path !== "") {
+      writer.uint32(26).string(message.path);
+    }
+    if (message.size !== 0n) {
+      if (BigInt.asUintN(64, message.size) !== message.size) {
+        throw new globalThis.Error("value provided for field message.size of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.size);
+    }
+    if (message.sha256 !== "") {
+      writer.uint32(42).string(message.sha256);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UploadFileResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUploadFileResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.poolId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.filename = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.size = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.sha256 = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): UploadFileResult {
+    return {
+      poolId: isSet(object.poolId)
+        ? globalThis.String(object.poolId)
+        : isSet(object.pool_id)
+        ? globalThis.String(object.pool_id)
+        : "",
+      filename: isSet(object.filename) ? globalThis.String(object.filename) : "",
+      path: isSet(object.path) ? globalThis.String(object.path) : "",
+      size: isSet(object.size) ? BigInt(object.size) : 0n,
+      sha256: isSet(object.sha256) ? globalThis.String(object.sha256) : "",
+    };
+  },
+
+  toJSON(message: UploadFileResult): unknown {
+    const obj: any = {};
+    if (message.poolId !== "") {
+      obj.poolId = message.poolId;
+    }
+    if (message.filename !== "") {
+      obj.filename = message.filename;
+    }
+    if (message.path !== "") {
+      obj.path = message.path;
+    }
+    if (message.size !== 0n) {
+      obj.size = message.size.toString();
+    }
+    if (message.sha256 !== "") {
+      obj.sha256 = message.sha256;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<UploadFileResult>): UploadFileResult {
+    return UploadFileResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<UploadFileResult>): UploadFileResult {
+    const message = createBaseUploadFileResult();
+    message.poolId = object.poolId ?? "";
+    message.filename = object.filename ?? "";
+    message.path = object.path ?? "";
+    message.size = (object.size !== undefined && object.size !== null) ? BigInt(object.size) : 0n;
+    message.sha256 = object.sha256 ?? "";
     return message;
   },
 };
