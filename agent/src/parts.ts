@@ -153,6 +153,10 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     ...workflows,
     settings: journal.settings,
     expiryMs: config.limits.upload_expiry_hours * 3_600_000,
+    look: async ({ poolId: id, poolPath: path, filename }, signal) => {
+      await backupFiles.refresh({ id, path }, { signal });
+      return backupFiles.files(id).find(file => file.filename === filename);
+    },
   });
   const credentials = new ReloadableCredentials(identity);
   const revocations = new Revocations({ directory: config.tls.dir, caPem: identity.caPem, log });

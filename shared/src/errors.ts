@@ -420,6 +420,8 @@ export const ERRORS = {
     'The bytes have another checksum ({algorithm}) than was announced; they were not kept. Send them again.',
   ),
 
+  tus_version: fixed('41200', 'Only version 1.0.0 of the tus protocol is spoken; "{value}" was asked for.'),
+
   // 413, 415, 416, 422-like are 400; 429
   body_too_large: fixed('41300', 'The body is larger than {limit_bytes} bytes.'),
   unsupported_media_type: fixed(

@@ -78,7 +78,7 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   ],
   uploadFile: [
     [
-      { poolId: 'p', filename: 'a.ova', path: '/p/backups/a.ova', size: 5n, sha256: 'ab' },
+      { poolId: 'p', filename: 'a.ova', path: '/p/backups/a.ova', size: 5n, sha256: 'ab', file: undefined },
       '{"pool_id":"p","filename":"a.ova","path":"/p/backups/a.ova","size":5,"sha256":"ab"}',
     ],
   ],

@@ -28,6 +28,7 @@ import { GuestOperationService } from './guests/operations.ts';
 import { Inventory } from './inventory/inventory.ts';
 import { NodeClocks } from './inventory/node-clocks.ts';
 import { IsoService } from './isos/isos.ts';
+import { UploadService } from './uploads/uploads.ts';
 import type { ChangeInput } from './journal/changes.ts';
 import { inventoryMeasures } from './monitoring/inventory-measures.ts';
 import { CertificateRegister } from './nodes/certificate-register.ts';
@@ -147,6 +148,7 @@ export function createNodeServices(
   });
   const uploads = new Shares(() => ({ all: limits.uploads, perUser: limits.uploads_per_user }));
   const isos = new IsoService({ inventory, links, nodeTasks, pools, uploads, log });
+  const fileUploads = new UploadService({ inventory, links, nodeTasks, pools, uploads, backupFiles, library, tasks });
   const snapshots = new SnapshotService({ inventory, nodeTasks, domains });
   const templates = new TemplateService({ inventory, nodeTasks, pools, domains });
   const vdisks = new VdiskService(inventory, links);
@@ -265,6 +267,7 @@ export function createNodeServices(
     fileActions,
     downloads,
     isos,
+    fileUploads,
     snapshots,
     backups,
     vdisks,

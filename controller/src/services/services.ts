@@ -18,6 +18,7 @@ import type { TemplateService } from './domains/templates.ts';
 import type { GuestService } from './guests/guests.ts';
 import type { GuestOperationService } from './guests/operations.ts';
 import type { IsoService } from './isos/isos.ts';
+import type { UploadService } from './uploads/uploads.ts';
 import type { AuditService } from './journal/audit.ts';
 import type { ChangeFeed } from './journal/changes.ts';
 import type { EventService } from './journal/events.ts';
@@ -61,6 +62,7 @@ export interface NodeServices {
   fileActions: FileActionService;
   downloads: DownloadService;
   isos: IsoService;
+  fileUploads: UploadService;
   snapshots: SnapshotService;
   backups: BackupService;
   vdisks: VdiskService;

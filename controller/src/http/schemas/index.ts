@@ -21,6 +21,7 @@ import {
   SysprepRunSchema,
 } from './guest.ts';
 import { IsoSchema } from './iso.ts';
+import { UploadSchema } from './upload.ts';
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema, NodeUsageSchema } from './node.ts';
 import {
   EVENT_SCHEMAS,
@@ -89,6 +90,7 @@ const SCHEMAS: readonly TSchema[] = [
   GuestToolsSchema,
   TagSchema,
   IsoSchema,
+  UploadSchema,
   ScheduleSchema,
   RunSchema,
   RunResultSchema,

@@ -4,8 +4,9 @@
  * stopped the operation ends, and the next one goes on with what has come. A cancel removes everything.
  */
 import { orAborted } from '@virtkeep/shared/abort';
-import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { removePath } from '@virtkeep/shared/files';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { keepName, publishNew } from '../../../archive/index.ts';
 import type { OperationContext, Workflow } from '../../context.ts';
 import { forgetClaim, isPublished } from './place.ts';
@@ -22,7 +23,15 @@ export interface UploadWork {
   /** Removes what has come, and the record. */
   discard: () => Promise<void>;
   filesChanged: (poolId: string) => void;
+  /** What a scan tells of the file. */
+  look: LookAtFile;
 }
+
+/** @returns undefined for what is no backup file by its name. @throws VirtkeepError io_failed, canceled */
+export type LookAtFile = (
+  place: { poolId: string; poolPath: string; filename: string },
+  signal: AbortSignal,
+) => Promise<BackupFile | undefined>;
 
 /** The workflow's steps, in order. */
 export const UPLOAD_STEPS = ['receive', 'hash', 'publish'] as const;
@@ -36,7 +45,8 @@ export function uploadFile(work: UploadWork): Workflow {
       await context.step('publish', () => publish(record));
       const { poolId, filename, path, sizeBytes, sha256 } = record;
       work.filesChanged(poolId);
-      const value = { poolId, filename, path, size: BigInt(sizeBytes!), sha256 };
+      const file = await look(context, work, record);
+      const value = { poolId, filename, path, size: BigInt(sizeBytes!), sha256, file };
       context.commit({ $case: 'uploadFile', value });
       work.records.change(work.id, { isDone: true });
     } catch (error) {
@@ -47,6 +57,16 @@ export function uploadFile(work: UploadWork): Workflow {
       await work.receiver.close();
     }
   };
+}
+
+/** The file is there, whatever can be told of it now. */
+async function look({ signal, warn }: OperationContext, { look }: UploadWork, record: UploadRecord) {
+  try {
+    return await look(record, signal);
+  } catch (error) {
+    if (!signal.aborted) warn(`The file is there and could not be looked at yet: ${reasonOf(error)}`);
+    return undefined;
+  }
 }
 
 const isDone = ({ id, records }: UploadWork): boolean => records.find(id)?.isDone ?? true;

@@ -7,13 +7,14 @@ import { idleAt, idleMsAt, type Moment, steadyNow } from './idle.ts';
 import { makePartial, newUploadPlace, removePartial } from './place.ts';
 import { MAX_UPLOAD_BYTES, type Part, Receiver } from './receiver.ts';
 import { type UploadRecord, UploadRecords } from './record.ts';
-import { uploadFile } from './upload-file.ts';
+import { type LookAtFile, uploadFile } from './upload-file.ts';
 
 export interface UploadsDependencies {
   settings: Settings;
   pools(signal: AbortSignal): Promise<PoolRecord[]>;
   nodeName: string;
   filesChanged(poolId: string): void;
+  look: LookAtFile;
   log: Logger;
   /** An upload without a byte for so long is given up. */
   expiryMs: number;
@@ -122,6 +123,7 @@ export class Uploads {
       receiver,
       discard: () => this.#discard(id),
       filesChanged: this.#dependencies.filesChanged,
+      look: this.#dependencies.look,
     });
     return async context => {
       try {

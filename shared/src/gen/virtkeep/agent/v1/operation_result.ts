@@ -145,6 +145,8 @@ export interface UploadFileResult {
   size: bigint;
   /** Lower-case hex. */
   sha256: string;
+  /** As a scan tells it; absent for what is no backup file by its name, or could not be looked at yet. */
+  file: BackupFile | undefined;
 }
 
 export interface PowerResult {
@@ -2204,7 +2206,7 @@ export const UploadResult: MessageFns<UploadResult> = {
 };
 
 function createBaseUploadFileResult(): UploadFileResult {
-  return { poolId: "", filename: "", path: "", size: 0n, sha256: "" };
+  return { poolId: "", filename: "", path: "", size: 0n, sha256: "", file: undefined };
 }
 
 export const UploadFileResult: MessageFns<UploadFileResult> = {
@@ -2226,6 +2228,9 @@ export const UploadFileResult: MessageFns<UploadFileResult> = {
     }
     if (message.sha256 !== "") {
       writer.uint32(42).string(message.sha256);
+    }
+    if (message.file !== undefined) {
+      BackupFile.encode(message.file, writer.uint32(50).fork()).join();
     }
     return writer;
   },
@@ -2283,6 +2288,14 @@ export const UploadFileResult: MessageFns<UploadFileResult> = {
             message.sha256 = reader.string();
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.file = BackupFile.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2306,6 +2319,7 @@ export const UploadFileResult: MessageFns<UploadFileResult> = {
       path: isSet(object.path) ? globalThis.String(object.path) : "",
       size: isSet(object.size) ? BigInt(object.size) : 0n,
       sha256: isSet(object.sha256) ? globalThis.String(object.sha256) : "",
+      file: isSet(object.file) ? BackupFile.fromJSON(object.file) : undefined,
     };
   },
 
@@ -2326,6 +2340,9 @@ export const UploadFileResult: MessageFns<UploadFileResult> = {
     if (message.sha256 !== "") {
       obj.sha256 = message.sha256;
     }
+    if (message.file !== undefined) {
+      obj.file = BackupFile.toJSON(message.file);
+    }
     return obj;
   },
 
@@ -2339,6 +2356,9 @@ export const UploadFileResult: MessageFns<UploadFileResult> = {
     message.path = object.path ?? "";
     message.size = (object.size !== undefined && object.size !== null) ? BigInt(object.size) : 0n;
     message.sha256 = object.sha256 ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFile.fromPartial(object.file)
+      : undefined;
     return message;
   },
 };
