@@ -136,7 +136,10 @@ export const ERRORS = {
     'There is no ISO image {id} in a data pool that can be reached. It ends with .iso and lies in the pool itself.',
   ),
   notification_target_not_found: fixed('40440', 'There is no notification target {id}.'),
-  upload_not_found: fixed('40443', 'There is no upload {id}. It was cancelled, or had no byte for too long; begin again.'),
+  upload_not_found: fixed(
+    '40443',
+    'There is no upload {id}. It was cancelled, or had no byte for too long; begin again.',
+  ),
   notification_not_found: fixed('40441', 'There is no notification {id}. Old ones are forgotten.'),
   method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
 

@@ -2,7 +2,12 @@
  * Requests to the controller's REST API, from outside of it: a command, a node that enrols. Any status is an answer; what it
  * means, and how a request that fails is told, is its user's.
  */
-import { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage, request as requestHttp } from 'node:http';
+import {
+  type ClientRequest,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  request as requestHttp,
+} from 'node:http';
 import { Agent, type AgentOptions, request as requestHttps } from 'node:https';
 import { Readable } from 'node:stream';
 

@@ -67,7 +67,8 @@ export function uploadService(
         const existing = runner.replay(operationId, KIND, request);
         if (existing) return existing;
         const record = uploads.get(id);
-        if (record.isDone || uploads.operationOf(id) !== undefined) throw new VirtkeepError('upload_busy', { id });
+        if (record.isDone || uploads.operationOf(id) !== undefined)
+          throw new VirtkeepError('upload_busy', { id });
         try {
           return runner.start({ ...plan(record, operationId), id: operationId, kind: KIND, request });
         } catch (error) {
@@ -127,7 +128,10 @@ function partOf(
 
 function requireSha256(value: string): void {
   if (value === '' || /^[0-9a-f]{64}$/.test(value)) return;
-  throw new VirtkeepError('invalid_field', { field: 'sha256', reason: 'is not 64 lower-case hexadecimal digits' });
+  throw new VirtkeepError('invalid_field', {
+    field: 'sha256',
+    reason: 'is not 64 lower-case hexadecimal digits',
+  });
 }
 
 /** What comes after the first message; when its caller goes away or sends no more, that is an error and no end. */

@@ -127,7 +127,12 @@ export class Client {
   /** @throws CliError as the other calls */
   async #tus(method: string, path: string, more: Record<string, string>, payload?: Readable) {
     const url = buildUrl(this.#session.url, path, {});
-    const request = { method, url, payload, headers: { ...this.#headers(), 'tus-resumable': '1.0.0', ...more } };
+    const request = {
+      method,
+      url,
+      payload,
+      headers: { ...this.#headers(), 'tus-resumable': '1.0.0', ...more },
+    };
     const { status, headers, text } = await this.#reach(request, () => this.#http.send(request));
     if (status >= 200 && status < 300) return headers;
     throw new CliError(errorText({ status, text }), exitCodeFor(status));

@@ -23,7 +23,12 @@ describe('headers of tus', () => {
       ['datapool', 'p'],
       ['empty', ''],
     ]);
-    for (const broken of ['a b c', `a ${base64('x')},a ${base64('y')}`, 'a *', `a ${base64(Buffer.from([0xff]))}`])
+    for (const broken of [
+      'a b c',
+      `a ${base64('x')},a ${base64('y')}`,
+      'a *',
+      `a ${base64(Buffer.from([0xff]))}`,
+    ])
       expect(() => metadataOf({ 'upload-metadata': broken })).toThrow();
     expect(() => metadataOf({ 'upload-metadata': 'a'.repeat(9000) })).toThrow(/long/);
   });

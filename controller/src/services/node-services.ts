@@ -28,7 +28,6 @@ import { GuestOperationService } from './guests/operations.ts';
 import { Inventory } from './inventory/inventory.ts';
 import { NodeClocks } from './inventory/node-clocks.ts';
 import { IsoService } from './isos/isos.ts';
-import { UploadService } from './uploads/uploads.ts';
 import type { ChangeInput } from './journal/changes.ts';
 import { inventoryMeasures } from './monitoring/inventory-measures.ts';
 import { CertificateRegister } from './nodes/certificate-register.ts';
@@ -47,6 +46,7 @@ import { Shares } from './shares.ts';
 import { TagService } from './tags/tags.ts';
 import { MultiTasks } from './tasks/multi-tasks.ts';
 import { NodeTasks } from './tasks/node-tasks.ts';
+import { UploadService } from './uploads/uploads.ts';
 
 const ROUND_INTERVAL_MS = 3_600_000;
 const DAY_MS = 86_400_000;
@@ -148,7 +148,16 @@ export function createNodeServices(
   });
   const uploads = new Shares(() => ({ all: limits.uploads, perUser: limits.uploads_per_user }));
   const isos = new IsoService({ inventory, links, nodeTasks, pools, uploads, log });
-  const fileUploads = new UploadService({ inventory, links, nodeTasks, pools, uploads, backupFiles, library, tasks });
+  const fileUploads = new UploadService({
+    inventory,
+    links,
+    nodeTasks,
+    pools,
+    uploads,
+    backupFiles,
+    library,
+    tasks,
+  });
   const snapshots = new SnapshotService({ inventory, nodeTasks, domains });
   const templates = new TemplateService({ inventory, nodeTasks, pools, domains });
   const vdisks = new VdiskService(inventory, links);

@@ -18,7 +18,6 @@ import type { TemplateService } from './domains/templates.ts';
 import type { GuestService } from './guests/guests.ts';
 import type { GuestOperationService } from './guests/operations.ts';
 import type { IsoService } from './isos/isos.ts';
-import type { UploadService } from './uploads/uploads.ts';
 import type { AuditService } from './journal/audit.ts';
 import type { ChangeFeed } from './journal/changes.ts';
 import type { EventService } from './journal/events.ts';
@@ -34,6 +33,7 @@ import type { TagService } from './tags/tags.ts';
 import type { IdempotencyService } from './tasks/idempotency.ts';
 import type { MultiTasks } from './tasks/multi-tasks.ts';
 import type { TaskService } from './tasks/tasks.ts';
+import type { UploadService } from './uploads/uploads.ts';
 
 export interface CoreServices {
   config: ControllerConfig;

@@ -1,6 +1,15 @@
 /** Uploads of backup files over REST, with the agent's own service for them behind the server: on real directories, without a hypervisor. */
 import { createHash, randomBytes } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { request as httpRequest } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -132,7 +141,12 @@ async function begun(filename: string, length: number, more: Record<string, stri
   return answer.headers.get('location')!;
 }
 
-function patch(at: string, offset: number, body: Buffer, more: Record<string, string> = {}): Promise<Response> {
+function patch(
+  at: string,
+  offset: number,
+  body: Buffer,
+  more: Record<string, string> = {},
+): Promise<Response> {
   return fetch(url + at, {
     method: 'PATCH',
     headers: {
@@ -209,8 +223,14 @@ describe('in one request', () => {
   });
 
   test('with another hash nothing is kept', async () => {
-    expect(await keyOf(await whole('vm.xml', BYTES, { sha256: '0'.repeat(64) }))).toEqual([400, 'upload_hash']);
-    expect(await keyOf(await whole('dir/x.vmdk', BYTES, { sha256: '0'.repeat(64) }))).toEqual([400, 'upload_hash']);
+    expect(await keyOf(await whole('vm.xml', BYTES, { sha256: '0'.repeat(64) }))).toEqual([
+      400,
+      'upload_hash',
+    ]);
+    expect(await keyOf(await whole('dir/x.vmdk', BYTES, { sha256: '0'.repeat(64) }))).toEqual([
+      400,
+      'upload_hash',
+    ]);
     await left();
   });
 
@@ -247,7 +267,11 @@ describe('in one request', () => {
     const form = new FormData();
     form.set('file', new Blob([BYTES]), 'x.tar');
     const query = new URLSearchParams({ datapool: tight.id, filename: 'x.tar' });
-    const full = await fetch(`${url}/api/library/upload/?${query}`, { method: 'POST', headers: headers(), body: form });
+    const full = await fetch(`${url}/api/library/upload/?${query}`, {
+      method: 'POST',
+      headers: headers(),
+      body: form,
+    });
     expect((await keyOf(full))[1]).toBe('disk_full');
     await left([], small.path);
   });
@@ -273,7 +297,9 @@ describe('in parts (tus)', () => {
     expect(names()).toEqual([expect.stringMatching(/^\.virtkeep-.*\.upload$/)]);
     const first = await patch(at, 0, BYTES.subarray(0, 2 * MiB));
     expect([first.status, first.headers.get('upload-offset')]).toEqual([204, String(2 * MiB)]);
-    await until(async () => ((await rest.call('GET', `/api/tasks/${task}/`)).body as { progress: number }).progress > 0);
+    await until(
+      async () => ((await rest.call('GET', `/api/tasks/${task}/`)).body as { progress: number }).progress > 0,
+    );
     expect(statSync(join(backups(), names()[0]!)).size).toBe(2 * MiB);
     const last = await patch(at, 2 * MiB, BYTES.subarray(2 * MiB));
     expect([last.status, last.headers.get('upload-offset')]).toEqual([204, String(BYTES.length)]);
@@ -281,7 +307,12 @@ describe('in parts (tus)', () => {
     // whoever lost the answer hears it again
     expect(await offsetOf(at)).toBe(BYTES.length);
     const { body } = await rest.call('GET', at);
-    expect(body).toMatchObject({ status: 'DONE', sha256: SHA256, task: null, file: { filename: 'shop.ova' } });
+    expect(body).toMatchObject({
+      status: 'DONE',
+      sha256: SHA256,
+      task: null,
+      file: { filename: 'shop.ova' },
+    });
     const ended = (await rest.call('GET', `/api/tasks/${task}/`)).body as { status: string };
     expect(ended.status).toBe('SUCCESS');
     expect((await remove(at)).status).toBe(204);
@@ -300,8 +331,8 @@ describe('in parts (tus)', () => {
     // a second writer at once
     expect(await keyOf(await patch(at, 0, BYTES))).toEqual([409, 'upload_busy']);
     cut();
-    let offset = 0;
-    await until(async () => (offset = await offsetOf(at)) > 0);
+    await until(async () => (await offsetOf(at)) > 0);
+    const offset = await offsetOf(at);
     await until(async () => (await patch(at, offset, BYTES.subarray(offset))).status === 204);
     expect(readFileSync(join(backups(), 'a.tar')).equals(BYTES)).toBe(true);
     await left(['a.tar']);
@@ -316,7 +347,9 @@ describe('in parts (tus)', () => {
     const bad = await patch(at, 0, Buffer.from('ab'), { 'upload-checksum': `sha1 ${digest('xx')}` });
     expect(await keyOf(bad)).toEqual([460, 'upload_checksum']);
     expect(await offsetOf(at)).toBe(0);
-    expect((await patch(at, 0, Buffer.from('ab'), { 'upload-checksum': `sha1 ${digest('ab')}` })).status).toBe(204);
+    expect(
+      (await patch(at, 0, Buffer.from('ab'), { 'upload-checksum': `sha1 ${digest('ab')}` })).status,
+    ).toBe(204);
     expect((await patch(at, 2, Buffer.from('cd'))).status).toBe(204);
     const { body } = await rest.call('GET', at);
     expect(body).toMatchObject({ sha256: createHash('sha256').update('abcd').digest('hex') });

@@ -1,6 +1,6 @@
 import { createReadStream } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
-import { basename, dirname, join, resolve as absolute } from 'node:path';
+import { resolve as absolute, basename, dirname, join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { Presets, SingleBar } from 'cli-progress';
 import type { Command } from 'commander';
@@ -43,7 +43,10 @@ export function addUpload(library: Command): void {
         const pool = await resolve(client, 'data-pools', options.pool);
         const done: Json[] = [];
         for (const source of sources) {
-          const upload = await send(client, source, { datapool: String(pool.id), sha256: options.sha256 ?? '' });
+          const upload = await send(client, source, {
+            datapool: String(pool.id),
+            sha256: options.sha256 ?? '',
+          });
           done.push(upload);
           if (!json) print(`${source.filename}  ${bytes(source.sizeBytes)}  ${upload.sha256}`);
         }
@@ -56,13 +59,15 @@ export function addUpload(library: Command): void {
 async function sourcesOf(path: string): Promise<Source[]> {
   const found = await statOf(path);
   const isDescriptor = path.toLowerCase().endsWith('.ovf');
-  if (found.isFile() && !isDescriptor)
-    return [{ path, filename: basename(path), sizeBytes: found.size }];
+  if (found.isFile() && !isDescriptor) return [{ path, filename: basename(path), sizeBytes: found.size }];
   const directory = absolute(found.isFile() ? dirname(path) : path);
   const entries = await readdir(directory, { withFileTypes: true });
-  const files = entries.filter(entry => entry.isFile() && !entry.name.startsWith('.')).map(({ name }) => name);
+  const files = entries
+    .filter(entry => entry.isFile() && !entry.name.startsWith('.'))
+    .map(({ name }) => name);
   if (files.length === 0) throw new CliError(`${path} has no files.`, ExitCode.usage);
-  if (files.length > MAX_FILES) throw new CliError(`${path} has more than ${MAX_FILES} files.`, ExitCode.usage);
+  if (files.length > MAX_FILES)
+    throw new CliError(`${path} has more than ${MAX_FILES} files.`, ExitCode.usage);
   const isLast = (name: string) => Number(name.toLowerCase().endsWith('.ovf'));
   files.sort((a, b) => isLast(a) - isLast(b) || (a < b ? -1 : 1));
   return Promise.all(

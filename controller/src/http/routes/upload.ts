@@ -14,7 +14,15 @@ import { ARCHIVE_READ, NODE_WORK, POOL_WRITE } from '../node-errors.ts';
 import { permitted } from '../permitted.ts';
 import { described, GivenUuid, IdParams, ref } from '../schemas/common.ts';
 import { UploadSchema } from '../schemas/upload.ts';
-import { bytesOf, checksumOf, metadataOf, requireTus, speaksTus, TUS_EXTENSIONS, TUS_VERSION } from '../tus.ts';
+import {
+  bytesOf,
+  checksumOf,
+  metadataOf,
+  requireTus,
+  speaksTus,
+  TUS_EXTENSIONS,
+  TUS_VERSION,
+} from '../tus.ts';
 
 const tags = ['library'];
 const PATH = '/api/library/upload/';
@@ -83,7 +91,10 @@ export const uploadRoutes: RouteModule = (app, services) => {
 function createRoute(app: App, services: Services): void {
   app.options(
     PATH,
-    { config: { access: 'public', errors: [] }, schema: { hide: true, tags, summary: 'What of tus is spoken' } },
+    {
+      config: { access: 'public', errors: [] },
+      schema: { hide: true, tags, summary: 'What of tus is spoken' },
+    },
     (_request, reply) =>
       reply
         .code(204)
@@ -102,7 +113,8 @@ function createRoute(app: App, services: Services): void {
       schema: {
         tags,
         operationId: 'library_upload_new',
-        summary: 'Upload a backup, an appliance or a file of one into a data pool, in one request or in parts',
+        summary:
+          'Upload a backup, an appliance or a file of one into a data pool, in one request or in parts',
         description:
           'Without the header Tus-Resumable the body is the file, or a form with it as its one file; the answer comes when it has its ' +
           'name, and of an upload that breaks off nothing stays. With it (tus 1.0.0) an upload is created: Upload-Length, and ' +
@@ -114,9 +126,7 @@ function createRoute(app: App, services: Services): void {
       },
     },
     (request, reply) =>
-      speaksTus(request.headers)
-        ? create(services, request, reply)
-        : uploadWhole(services, request, reply),
+      speaksTus(request.headers) ? create(services, request, reply) : uploadWhole(services, request, reply),
   );
 }
 
@@ -135,7 +145,10 @@ function partRoutes(app: App, services: Services): void {
   );
   app.head(
     path,
-    { config, schema: { tags, hide: true, summary: 'How much of an upload has come (tus)', params: IdParams } },
+    {
+      config,
+      schema: { tags, hide: true, summary: 'How much of an upload has come (tus)', params: IdParams },
+    },
     async (request, reply) => {
       requireTus(request.headers);
       const { signal } = senderOf(services, request, reply);

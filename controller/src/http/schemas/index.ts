@@ -21,7 +21,6 @@ import {
   SysprepRunSchema,
 } from './guest.ts';
 import { IsoSchema } from './iso.ts';
-import { UploadSchema } from './upload.ts';
 import { EnrolmentSchema, NodeCertificateSchema, NodeSchema, NodeUsageSchema } from './node.ts';
 import {
   EVENT_SCHEMAS,
@@ -42,6 +41,7 @@ import {
 import { SnapshotSchema } from './snapshot.ts';
 import { TagSchema } from './tag.ts';
 import { MultiResultSchema, TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
+import { UploadSchema } from './upload.ts';
 import { AttachedVdiskSchema, ChangedTemplateSchema, DetachedVdiskSchema, VdiskSchema } from './vdisk.ts';
 import { ClusterSchema, ResourcePoolSchema } from './whole.ts';
 

@@ -1,4 +1,3 @@
-import Type from 'typebox';
 import { STORY } from '../document/story.ts';
 import { Bytes, described, nullable, oneOf, record, ref, Time, text, Uuid } from './common.ts';
 import { FileSchema } from './file.ts';

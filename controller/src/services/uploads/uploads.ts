@@ -188,7 +188,10 @@ export class UploadService {
   async #ask(nodeId: string, id: string): Promise<{ nodeId: string; upload: Upload } | undefined> {
     const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
     try {
-      return { nodeId, upload: await this.#dependencies.links.clients(nodeId).uploads.get({ id }, { signal }) };
+      return {
+        nodeId,
+        upload: await this.#dependencies.links.clients(nodeId).uploads.get({ id }, { signal }),
+      };
     } catch (error) {
       // a node of the version before has no uploads
       if (hasKey(error, 'upload_not_found') || hasKey(error, 'node_outdated')) return undefined;

@@ -209,7 +209,10 @@ export class Uploads {
   /** Bytes for which there must be room in a pool. */
   #stillToCome(poolId: string): number {
     const open = this.#records.all().filter(record => record.poolId === poolId && !record.isDone);
-    return open.reduce((sum, { sizeBytes, durableBytes }) => sum + Math.max(0, (sizeBytes ?? 0) - durableBytes), 0);
+    return open.reduce(
+      (sum, { sizeBytes, durableBytes }) => sum + Math.max(0, (sizeBytes ?? 0) - durableBytes),
+      0,
+    );
   }
 
   #requirePlace(owner: string): void {
