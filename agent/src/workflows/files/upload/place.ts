@@ -56,6 +56,7 @@ export async function newUploadPlace(
   if (reason !== undefined)
     throw new VirtkeepError('invalid_name', { value: filename.slice(0, 300), reason, field: 'filename' });
   const path = await gate.run(poolId, async () => {
+    await makeBackups(pool);
     const found = await resolveBackup(pool, filename);
     if (await exists(found)) throw new VirtkeepError('file_exists', { path: found, field: 'filename' });
     await requireSpace(pool, sizeBytes);
@@ -69,6 +70,16 @@ export async function newUploadPlace(
     });
   const hidden = `.virtkeep-${uuidV5(NAMESPACE, basename(path))}.upload`;
   return { pool, filename, path, partial: join(dirname(path), hidden) };
+}
+
+/** It stays, as that of a backup does. */
+async function makeBackups({ path }: ReadablePool): Promise<void> {
+  const directory = join(path, BACKUPS_DIR);
+  try {
+    await mkdir(directory, { recursive: true, mode: 0o755 });
+  } catch (error) {
+    throw fromIoError(error, 'making', directory);
+  }
 }
 
 /**
