@@ -163,6 +163,7 @@ function partRoutes(app: App, services: Services): void {
       config,
       schema: {
         tags,
+        operationId: 'library_upload_send',
         summary: 'Send bytes of an upload (tus)',
         description:
           'Upload-Offset says where they begin: there the upload must be. The answer has the new one; with the last bytes it comes when the file has its name.',
@@ -179,6 +180,7 @@ function partRoutes(app: App, services: Services): void {
       config,
       schema: {
         tags,
+        operationId: 'library_upload_end',
         summary: 'End an upload: nothing of it stays (tus)',
         params: IdParams,
         response: { 204: Type.Null({ description: 'it is gone' }) },
