@@ -12,7 +12,7 @@ import { whenClosed } from '../closed.ts';
 import { boundaryOf, fileOf } from '../multipart.ts';
 import { ARCHIVE_READ, NODE_WORK, POOL_WRITE } from '../node-errors.ts';
 import { permitted } from '../permitted.ts';
-import { described, GivenUuid, IdParams, ref } from '../schemas/common.ts';
+import { described, GIVEN_UUID_PATTERN, GivenUuid, IdParams, ref } from '../schemas/common.ts';
 import { UploadSchema } from '../schemas/upload.ts';
 import {
   bytesOf,
@@ -55,7 +55,7 @@ const ERRORS = [
 
 const NewUploadQuery = Type.Object(
   {
-    datapool: described(Type.Optional(Type.String(GivenUuid)), 'where it goes; tus: also in Upload-Metadata'),
+    datapool: described(Type.Optional(GivenUuid), 'where it goes; tus: also in Upload-Metadata'),
     filename: Type.Optional(
       Type.String({
         minLength: 1,
@@ -250,7 +250,7 @@ function newUpload(given: (name: string) => string | undefined) {
   const [datapool, filename, sha256 = ''] = ['datapool', 'filename', 'sha256'].map(given);
   if (!datapool) throw new VirtkeepError('missing_field', { field: 'datapool' });
   if (!filename) throw new VirtkeepError('missing_field', { field: 'filename' });
-  if (!new RegExp(GivenUuid.pattern).test(datapool))
+  if (!new RegExp(GIVEN_UUID_PATTERN).test(datapool))
     throw new VirtkeepError('invalid_uuid', { value: datapool.slice(0, 100), field: 'datapool' });
   if (sha256 !== '' && !/^[0-9a-fA-F]{64}$/.test(sha256))
     throw new VirtkeepError('invalid_field', { field: 'sha256', reason: 'is not 64 hexadecimal digits' });
