@@ -188,7 +188,7 @@ function partRoutes(app: App, services: Services): void {
     },
     async (request, reply) => {
       await services.fileUploads.remove(request.params.id);
-      return reply.code(204).send() as never;
+      return reply.code(204).send(null);
     },
   );
 }
