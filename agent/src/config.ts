@@ -29,6 +29,7 @@ const agentConfigSchema = section({
   limits: section({
     concurrent_operations: z.int().min(1).max(64).default(2),
     compression_workers: z.int().min(1).max(256).default(Math.min(availableParallelism(), 8)),
+    upload_expiry_hours: z.number().positive().max(8_760).default(24),
     merge_bandwidth_mib: z.int().min(0).max(1_000_000).default(0),
   }),
   pools: section({ ownership: z.enum(['refuse', 'warn']).default('warn') }),

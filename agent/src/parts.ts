@@ -27,6 +27,7 @@ import { AGENT_VERSION } from './version.ts';
 import { readArchive } from './workflows/archives/read-archive.ts';
 import type { WorkflowDependencies } from './workflows/dependencies.ts';
 import { refuseStaleCopies } from './workflows/domain/stale-copy.ts';
+import { Uploads } from './workflows/files/upload/index.ts';
 import type { GuestOperations } from './workflows/guest/domain.ts';
 import { undoEffects } from './workflows/undo/recover.ts';
 import { undoWhenThere } from './workflows/undo/world.ts';
@@ -43,6 +44,7 @@ export interface Parts {
   guestOperations: GuestOperations;
   runner: OperationRunner;
   lending: LoanReconciler;
+  uploads: Uploads;
   credentials: ReloadableCredentials;
   renewal: CertificateRenewal;
   revocations: Revocations;
@@ -148,6 +150,15 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     inventory,
   });
   const lending = new LoanReconciler({ link, runner, workflows, log });
+  const uploads = new Uploads({
+    ...workflows,
+    settings: journal.settings,
+    expiryMs: config.limits.upload_expiry_hours * 3_600_000,
+    look: async ({ poolId: id, poolPath: path, filename }, signal) => {
+      await backupFiles.refresh({ id, path }, { signal });
+      return backupFiles.files(id).find(file => file.filename === filename);
+    },
+  });
   const credentials = new ReloadableCredentials(identity);
   const revocations = new Revocations({ directory: config.tls.dir, caPem: identity.caPem, log });
   const renewal: CertificateRenewal = new CertificateRenewal({
@@ -168,6 +179,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     guestOperations,
     runner,
     lending,
+    uploads,
     credentials,
     renewal,
     revocations,

@@ -12,6 +12,8 @@ import { Shutdown } from './shutdown.ts';
 import { AGENT_VERSION } from './version.ts';
 
 const HOUR_MS = 3_600_000;
+/** So often it is looked for uploads that are given up. */
+const SWEEP_MS = 30_000;
 const DAY_MS = 24 * HOUR_MS;
 /** The controller renews at a third of a certificate's life; below this something is wrong with it. */
 const EXPIRY_WARNING_MS = 30 * DAY_MS;
@@ -48,6 +50,7 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
       notifier.stopping();
       server.setHealthy(false);
       status.setDraining();
+      parts.uploads.pause();
     },
   });
   for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => shutdown.signal(name));
@@ -60,6 +63,9 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
   parts.lending.start();
   void link.open();
   cleanUp(parts, config, log);
+  const stopping = new AbortController();
+  const sweep = () => void parts.uploads.sweep(stopping.signal);
+  const sweeper = setInterval(sweep, SWEEP_MS);
   const janitor = setInterval(() => cleanUp(parts, config, log), HOUR_MS);
   log.info('agent is serving', {
     port: server.port,
@@ -71,6 +77,8 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
 
   await shutdown.stopped;
   clearInterval(janitor);
+  clearInterval(sweeper);
+  stopping.abort();
   await close(parts, () => server.close(LAST_EVENTS_MS));
 }
 

@@ -9,6 +9,7 @@ import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/po
 import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
+import { UploadServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/upload';
 import { backupService } from './grpc/backup-service.ts';
 import { diskService } from './grpc/disk-service.ts';
 import { domainService } from './grpc/domain-service.ts';
@@ -23,6 +24,7 @@ import { restoreService } from './grpc/restore-service.ts';
 import { type Service, service } from './grpc/server.ts';
 import { snapshotService } from './grpc/snapshot-service.ts';
 import { templateService } from './grpc/template-service.ts';
+import { uploadService } from './grpc/upload-service.ts';
 import type { Parts } from './parts.ts';
 import { type FindUsesDependencies, findUses } from './workflows/devices/find-uses.ts';
 
@@ -45,6 +47,7 @@ export function agentServices(parts: Parts): Service[] {
     service(PoolServiceDefinition, poolService({ ...parts, settings: parts.journal.settings })),
     service(BackupServiceDefinition, backupService(runner, workflows)),
     service(ImageServiceDefinition, imageService(runner, workflows)),
+    service(UploadServiceDefinition, uploadService(runner, parts.uploads)),
     service(RestoreServiceDefinition, restoreService(runner, workflows)),
     service(TemplateServiceDefinition, templateService(runner, workflows)),
     service(GuestServiceDefinition, {

@@ -52,6 +52,11 @@ export const ERRORS = {
     'The OVF descriptor {subject} describes several VMs. Choose one of them: {systems}.',
   ),
 
+  upload_hash: fixed(
+    '40030',
+    'What was uploaded has the SHA-256 {found}, and {expected} was announced; it was not kept. Upload the file again.',
+  ),
+
   // 401, 403
   login_required: fixed('40100', 'Log in first: send the header "Authorization: jwt <token>".'),
   login_failed: fixed('40101', 'The user name or the password is wrong.'),
@@ -131,6 +136,10 @@ export const ERRORS = {
     'There is no ISO image {id} in a data pool that can be reached. It ends with .iso and lies in the pool itself.',
   ),
   notification_target_not_found: fixed('40440', 'There is no notification target {id}.'),
+  upload_not_found: fixed(
+    '40443',
+    'There is no upload {id}. It was cancelled, or had no byte for too long; begin again.',
+  ),
   notification_not_found: fixed('40441', 'There is no notification {id}. Old ones are forgotten.'),
   method_not_allowed: fixed('40500', '{method} is not allowed at {path}. Allowed: {allowed}.'),
 
@@ -410,7 +419,23 @@ export const ERRORS = {
     '40971',
     'The memory of the domain {domain} is saved (managed save) and goes on only with its disks as they are; it cannot be {action}. Start it first, or discard the memory with "virsh managedsave-remove".',
   ),
+  upload_under_way: passing(
+    '40986',
+    'The file {path} is being uploaded already; what has come is in {partial}. Wait for that upload, or cancel it.',
+  ),
+  upload_busy: passing(
+    '40987',
+    'Somebody sends bytes of the upload {id} at the moment, or it is being checked. Ask for its offset, then go on.',
+  ),
+  upload_offset: fixed('40988', 'The upload {id} has {offset} bytes; what was sent begins at {given}.'),
   image_in_use: passing('40975', 'The image {path} stays as it is: it is used by {user}.'),
+
+  upload_checksum: passing(
+    '46000',
+    'The bytes have another checksum ({algorithm}) than was announced; they were not kept. Send them again.',
+  ),
+
+  tus_version: fixed('41200', 'Only version 1.0.0 of the tus protocol is spoken; "{value}" was asked for.'),
 
   // 413, 415, 416, 422-like are 400; 429
   body_too_large: fixed('41300', 'The body is larger than {limit_bytes} bytes.'),

@@ -2,8 +2,14 @@
  * Requests to the controller's REST API, from outside of it: a command, a node that enrols. Any status is an answer; what it
  * means, and how a request that fails is told, is its user's.
  */
-import { type IncomingHttpHeaders, type IncomingMessage, request as requestHttp } from 'node:http';
+import {
+  type ClientRequest,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  request as requestHttp,
+} from 'node:http';
 import { Agent, type AgentOptions, request as requestHttps } from 'node:https';
+import { Readable } from 'node:stream';
 
 export interface HttpClientOptions {
   /** Of https: `ca`, PEM, is trusted in place of the system's authorities. */
@@ -17,8 +23,8 @@ export interface HttpClientOptions {
 export interface HttpRequest {
   method: string;
   url: URL;
-  /** JSON as text, unless the headers name another type. */
-  payload?: string | Buffer | undefined;
+  /** JSON as text, unless the headers name another type; of a stream they name type and length. */
+  payload?: string | Buffer | Readable | undefined;
   headers?: Readonly<Record<string, string>>;
   /** Ends the request and the reading of its answer. */
   signal?: AbortSignal;
@@ -66,7 +72,8 @@ export class HttpClient {
       );
       request.on('timeout', () => request.destroy(new Error('no answer in time')));
       request.on('error', reject);
-      request.end(payload);
+      if (payload instanceof Readable) sendAll(payload, request);
+      else request.end(payload);
     });
   }
 
@@ -88,7 +95,14 @@ export class HttpClient {
   }
 }
 
-function headersOf(payload: string | Buffer | undefined): Record<string, string> {
-  if (payload === undefined) return {};
+/** A source that fails cuts the request: what was sent is no whole body. */
+function sendAll(payload: Readable, request: ClientRequest): void {
+  payload.once('error', error => request.destroy(error));
+  request.once('close', () => payload.destroy());
+  payload.pipe(request);
+}
+
+function headersOf(payload: string | Buffer | Readable | undefined): Record<string, string> {
+  if (payload === undefined || payload instanceof Readable) return {};
   return { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(payload)) };
 }

@@ -84,6 +84,12 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
       '{"id":"i","pool_id":"p","filename":"a.iso","path":"/p/a.iso","size":5}',
     ],
   ],
+  uploadFile: [
+    [
+      { poolId: 'p', filename: 'a.ova', path: '/p/backups/a.ova', size: 5n, sha256: 'ab', file: undefined },
+      '{"pool_id":"p","filename":"a.ova","path":"/p/backups/a.ova","size":5,"sha256":"ab"}',
+    ],
+  ],
   power: [
     [{ powerState: 'off', method: 'acpi' }, '{"power_state":"off","method":"acpi"}'],
     [{ powerState: 'suspended' }, '{"power_state":"suspended"}'],

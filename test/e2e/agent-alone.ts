@@ -15,6 +15,7 @@ import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/po
 import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
+import { UploadServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/upload';
 import { newId } from '@virtkeep/shared/ids';
 import { createChannel, createClientFactory, Status } from 'nice-grpc';
 import { storeIdentity } from '../../agent/src/enroll/identity.ts';
@@ -113,6 +114,10 @@ export class AgentAlone {
 
   get backups() {
     return createClientFactory().create(BackupServiceDefinition, this.#channel!);
+  }
+
+  get uploads() {
+    return createClientFactory().create(UploadServiceDefinition, this.#channel!);
   }
 
   get restores() {

@@ -53,7 +53,7 @@ export type { Holding } from './read/inspect.ts';
 export { missingHashes, unhashedBytes } from './read/missing-hashes.ts';
 export { type Archive, openArchive, verifyArchive } from './read/reader.ts';
 export { type FileLock, lockFile, whenLocksAreMissing } from './system/file-lock.ts';
-export { publishNew } from './system/publish.ts';
+export { keepName, publishNew } from './system/publish.ts';
 export { DEFAULT_LEVEL } from './threads/codec.ts';
 export { ArchiveAppender } from './write/append.ts';
 export { ArchiveConverter, type ConvertOptions } from './write/convert.ts';

@@ -10,6 +10,7 @@ import { PoolServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/po
 import { RestoreServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
+import { UploadServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/upload';
 import { mayCall, ROLES } from './permissions.ts';
 
 const SERVICES = [
@@ -24,6 +25,7 @@ const SERVICES = [
   RestoreServiceDefinition,
   SnapshotServiceDefinition,
   TemplateServiceDefinition,
+  UploadServiceDefinition,
 ];
 
 /** Written by hand: who may call each method. What differs by the request has a row for each of its kinds. */
@@ -99,6 +101,11 @@ const MATRIX = `
   SnapshotService.Revert                                   operator controller
   TemplateService.Change                                            controller
   TemplateService.Clone                                             controller
+  UploadService.Abort                                               controller
+  UploadService.Create                                              controller
+  UploadService.Get                                                 controller
+  UploadService.Resume                                              controller
+  UploadService.Write                                               controller
 `;
 
 /** Requests of each kind that a method tells apart. */

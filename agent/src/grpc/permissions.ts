@@ -86,6 +86,13 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     Download: 'library.download',
     Upload: 'library.upload',
   },
+  'virtkeep.agent.v1.UploadService': {
+    Create: 'library.upload',
+    Resume: 'library.upload',
+    Get: 'library.upload',
+    Write: 'library.upload',
+    Abort: 'library.upload',
+  },
   'virtkeep.agent.v1.RestoreService': {
     Start: forRestore,
     // nobody vouches for what has no signature

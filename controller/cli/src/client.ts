@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
+import type { Readable } from 'node:stream';
 import { HttpClient, type HttpRequest } from '@virtkeep/shared/http-client';
 import { CliError, ExitCode, exitCodeFor } from './exit-codes.ts';
 import { clean } from './output.ts';
@@ -94,6 +95,46 @@ export class Client {
       return { status, length: length === undefined ? undefined : Number(length), tag, stream };
     }
     const text = await this.#reach(request, () => this.#http.text(stream));
+    throw new CliError(errorText({ status, text }), exitCodeFor(status));
+  }
+
+  /** Creates an upload (tus). @returns its path */
+  async tusCreate(path: string, sizeBytes: number, metadata: Record<string, string>): Promise<string> {
+    const given = Object.entries(metadata).filter(([, value]) => value !== '');
+    const base64 = (text: string) => Buffer.from(text).toString('base64');
+    const headers = await this.#tus('POST', path, {
+      'upload-length': String(sizeBytes),
+      'upload-metadata': given.map(([name, value]) => `${name} ${base64(value)}`).join(','),
+    });
+    return String(headers.location);
+  }
+
+  /** How many bytes of an upload have come. */
+  async tusOffset(path: string): Promise<number> {
+    return Number((await this.#tus('HEAD', path, {}))['upload-offset']);
+  }
+
+  /** Sends bytes of an upload. @returns how many have come now */
+  async tusSend(path: string, offset: number, lengthBytes: number, stream: Readable): Promise<number> {
+    const headers = {
+      'content-type': 'application/offset+octet-stream',
+      'content-length': String(lengthBytes),
+      'upload-offset': String(offset),
+    };
+    return Number((await this.#tus('PATCH', path, headers, stream))['upload-offset']);
+  }
+
+  /** @throws CliError as the other calls */
+  async #tus(method: string, path: string, more: Record<string, string>, payload?: Readable) {
+    const url = buildUrl(this.#session.url, path, {});
+    const request = {
+      method,
+      url,
+      payload,
+      headers: { ...this.#headers(), 'tus-resumable': '1.0.0', ...more },
+    };
+    const { status, headers, text } = await this.#reach(request, () => this.#http.send(request));
+    if (status >= 200 && status < 300) return headers;
     throw new CliError(errorText({ status, text }), exitCodeFor(status));
   }
 

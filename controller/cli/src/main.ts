@@ -15,6 +15,7 @@ import { addSchedules } from './commands/schedules.ts';
 import { addSnapshots } from './commands/snapshots.ts';
 import { addTasks } from './commands/tasks.ts';
 import { addTemplates } from './commands/templates.ts';
+import { addUpload } from './commands/upload.ts';
 import { addVdisks } from './commands/vdisks.ts';
 import { CliError, ExitCode } from './exit-codes.ts';
 import { note } from './output.ts';
@@ -34,6 +35,7 @@ function buildProgram(): Command {
   addTemplates(program);
   addBackup(program);
   addBackups(program);
+  addUpload(program.command('library').description('files of the data pools'));
   addRestore(program);
   addImport(program);
   addTasks(program);

@@ -38,6 +38,10 @@ import {
   type TemplateServiceClient,
   TemplateServiceDefinition,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
+import {
+  type UploadServiceClient,
+  UploadServiceDefinition,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/upload';
 import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
 import { serialOf } from '@virtkeep/shared/serials';
 import { MiB } from '@virtkeep/shared/units';
@@ -51,6 +55,7 @@ export interface AgentClients {
   pools: PoolServiceClient;
   backups: BackupServiceClient;
   images: ImageServiceClient;
+  uploads: UploadServiceClient;
   restores: RestoreServiceClient;
   snapshots: SnapshotServiceClient;
   disks: DiskServiceClient;
@@ -150,6 +155,7 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: Abor
       pools: factory.create(PoolServiceDefinition, channel),
       backups: factory.create(BackupServiceDefinition, channel),
       images: factory.create(ImageServiceDefinition, channel),
+      uploads: factory.create(UploadServiceDefinition, channel),
       restores: factory.create(RestoreServiceDefinition, channel),
       snapshots: factory.create(SnapshotServiceDefinition, channel),
       disks: factory.create(DiskServiceDefinition, channel),

@@ -4,10 +4,10 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { MiB } from '@virtkeep/shared/units';
 
 /** Routes whose body may take as long as it comes in at all; all others must have arrived within `limits.request_timeout_s`. */
-const UPLOAD = /^\/api\/iso\/(?:[^/?]+\/)?upload\/?(?:\?|$)/;
+const UPLOAD = /^\/api\/(?:iso\/(?:[^/?]+\/)?upload|library\/upload(?:\/[^/?]+)?)\/?(?:\?|$)/;
 
 export const isUpload = ({ method, url = '' }: Pick<IncomingMessage, 'method' | 'url'>): boolean =>
-  method === 'POST' && UPLOAD.test(url);
+  (method === 'POST' || method === 'PATCH') && UPLOAD.test(url);
 
 /**
  * What arrives, while its sender goes on: of its own time it has so long for each MiB.

@@ -47,6 +47,7 @@ import { Shares } from './shares.ts';
 import { TagService } from './tags/tags.ts';
 import { MultiTasks } from './tasks/multi-tasks.ts';
 import { NodeTasks } from './tasks/node-tasks.ts';
+import { UploadService } from './uploads/uploads.ts';
 
 const ROUND_INTERVAL_MS = 3_600_000;
 const DAY_MS = 86_400_000;
@@ -148,6 +149,16 @@ export function createNodeServices(
   });
   const uploads = new Shares(() => ({ all: limits.uploads, perUser: limits.uploads_per_user }));
   const isos = new IsoService({ inventory, links, nodeTasks, pools, uploads, log });
+  const fileUploads = new UploadService({
+    inventory,
+    links,
+    nodeTasks,
+    pools,
+    uploads,
+    backupFiles,
+    library,
+    tasks,
+  });
   const snapshots = new SnapshotService({ inventory, nodeTasks, domains });
   const templates = new TemplateService({ inventory, nodeTasks, pools, domains });
   const vdisks = new VdiskService(inventory, links);
@@ -267,6 +278,7 @@ export function createNodeServices(
     fileActions,
     downloads,
     isos,
+    fileUploads,
     snapshots,
     backups,
     diskImports,

@@ -34,6 +34,7 @@ import type { TagService } from './tags/tags.ts';
 import type { IdempotencyService } from './tasks/idempotency.ts';
 import type { MultiTasks } from './tasks/multi-tasks.ts';
 import type { TaskService } from './tasks/tasks.ts';
+import type { UploadService } from './uploads/uploads.ts';
 
 export interface CoreServices {
   config: ControllerConfig;
@@ -62,6 +63,7 @@ export interface NodeServices {
   fileActions: FileActionService;
   downloads: DownloadService;
   isos: IsoService;
+  fileUploads: UploadService;
   snapshots: SnapshotService;
   backups: BackupService;
   diskImports: DiskImportService;

@@ -60,6 +60,11 @@ const SAME: Record<string, string> = {
   'SnapshotService/Revert': `POST ${SNAPSHOT}/revert/`,
   'TemplateService/Change': `POST ${GUEST}/change-template/`,
   'TemplateService/Clone': `POST ${GUEST}/clone/`,
+  'UploadService/Abort': `DELETE /api/library/upload/${id}/`,
+  'UploadService/Create': 'POST /api/library/upload/',
+  'UploadService/Get': `GET /api/library/upload/${id}/`,
+  'UploadService/Resume': `PATCH /api/library/upload/${id}/`,
+  'UploadService/Write': `PATCH /api/library/upload/${id}/`,
 };
 
 /** A user that may read and no more is called auditor; the audit itself is on no node. */

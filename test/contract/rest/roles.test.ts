@@ -138,6 +138,11 @@ const TABLE: Record<string, string> = {
   'GET /api/iso/download/{ticket}/': EVERYBODY,
   'POST /api/iso/upload/': 'A',
   'POST /api/iso/{id}/upload/': 'A',
+  // uploads of backup files
+  'POST /api/library/upload/': 'A',
+  'GET /api/library/upload/{id}/': 'A',
+  'PATCH /api/library/upload/{id}/': 'A',
+  'DELETE /api/library/upload/{id}/': 'A',
   // disks of others
   'GET /api/vdisks/': USERS,
   'GET /api/vdisks/{id}/': USERS,

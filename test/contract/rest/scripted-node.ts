@@ -72,6 +72,10 @@ import {
   TemplateServiceDefinition,
   type TemplateServiceImplementation,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
+import {
+  UploadServiceDefinition,
+  type UploadServiceImplementation,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/upload';
 import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
 import { type Result, type ResultCase, resultFields, resultOf } from '@virtkeep/shared/operation-result';
 import { createServer, type Server, ServerError, Status } from 'nice-grpc';
@@ -126,6 +130,10 @@ export class FakeAgent {
   readonly contents = new Map<string, Buffer>();
   /** ISO images; undefined: an agent of the version before, which has none. */
   images: ImageServiceImplementation | undefined;
+  /** Uploads of backup files; undefined: an agent of the version before. */
+  uploads: UploadServiceImplementation | undefined;
+  /** Operations of a runner of the agent, in place of scripted ones. */
+  runOperations: OperationServiceImplementation | undefined;
   /** A node that does not know the size of what it sends before its end. */
   sizesUnknown = false;
   /** Bytes in a chunk, and how many have left so far. */
@@ -188,12 +196,13 @@ export class FakeAgent {
     server.add(PoolServiceDefinition, this.#poolService());
     server.add(BackupServiceDefinition, this.#backupService());
     if (this.images) server.add(ImageServiceDefinition, this.images);
+    if (this.uploads) server.add(UploadServiceDefinition, this.uploads);
     server.add(SnapshotServiceDefinition, this.#snapshotService());
     server.add(RestoreServiceDefinition, this.#restoreService());
     server.add(DiskServiceDefinition, this.#diskService());
     server.add(TemplateServiceDefinition, this.#templateService());
     server.add(GuestServiceDefinition, this.#guestService());
-    server.add(OperationServiceDefinition, this.#operationService());
+    server.add(OperationServiceDefinition, this.runOperations ?? this.#operationService());
     const pair = { cert_chain: Buffer.from(tls.certificatePem), private_key: Buffer.from(tls.privateKeyPem) };
     const credentials = ServerCredentials.createSsl(Buffer.from(tls.caPem), [pair], true);
     this.#port = await server.listen(`127.0.0.1:${port || (await freePort())}`, credentials);

@@ -3,20 +3,17 @@
  * when all of it is on the disk; so nobody sees half an image, and none takes another's place. Whatever breaks off, nothing stays.
  */
 import type { FileHandle } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { orAborted, throwIfAborted } from '@virtkeep/shared/abort';
-import { inPoolDirectory } from '@virtkeep/shared/beneath';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { writeAt } from '@virtkeep/shared/file-bytes';
-import { openForeign } from '@virtkeep/shared/foreign-file';
 import { isoIdOf } from '@virtkeep/shared/iso';
 import { GiB } from '@virtkeep/shared/units';
 import { publishNew } from '../../archive/index.ts';
-import { type FileMark, hasMark } from '../../images/index.ts';
 import type { IsoPlace } from '../../iso/index.ts';
 import { requireSpace } from '../../pools/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import { makeNewFile } from '../new-file.ts';
+import { openUnfinished, syncUnfinished, type Unfinished, writeUnfinished } from './unfinished.ts';
 
 export interface IsoUpload {
   place: IsoPlace;
@@ -24,12 +21,6 @@ export interface IsoUpload {
   sizeBytes: number;
   /** What comes. Its end is the image's; when it breaks off it throws. */
   bytes: AsyncIterator<Uint8Array>;
-}
-
-/** The file that the bytes are written to. */
-interface Unfinished {
-  path: string;
-  mark: FileMark;
 }
 
 /** More than any medium has. */
@@ -77,7 +68,7 @@ async function receive(
       const offset = size;
       size += next.value.length;
       if (size > MAX_BYTES) throw tooLarge();
-      await write(file, path, next.value, offset);
+      await writeUnfinished(file, path, next.value, offset);
       progress.done(size);
     }
     throwIfAborted(signal);
@@ -89,36 +80,13 @@ async function receive(
   }
 }
 
-/** Somebody may have put another file under its name since it was made. */
-async function openUnfinished({ path, mark }: Unfinished): Promise<FileHandle> {
-  const open = (directory: string) => openForeign(join(directory, basename(path)), 'update');
-  const file = await inPoolDirectory(path, open).catch(error => {
-    throw fromIoError(error, 'opening', path);
-  });
-  try {
-    if (await hasMark(file, mark)) return file;
-    throw new VirtkeepError('io_failed', { operation: 'opening', path, reason: 'another file is there' });
-  } catch (error) {
-    await file.close();
-    throw fromIoError(error, 'opening', path);
-  }
-}
-
 const SHORT = 'the image does not have its announced length';
-
-async function write(file: FileHandle, path: string, data: Uint8Array, offset: number): Promise<void> {
-  try {
-    await writeAt(file, data, offset);
-  } catch (error) {
-    throw fromIoError(error, 'writing', path);
-  }
-}
 
 async function flush(file: FileHandle, path: string): Promise<void> {
   try {
     await file.chmod(MODE);
-    await file.sync();
   } catch (error) {
     throw fromIoError(error, 'syncing', path);
   }
+  await syncUnfinished(file, path);
 }

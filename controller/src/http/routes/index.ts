@@ -24,6 +24,7 @@ import { tagRoutes } from './tags.ts';
 import { taskRoutes } from './tasks.ts';
 import { templateRoutes } from './templates.ts';
 import { tokenRoutes } from './tokens.ts';
+import { uploadRoutes } from './upload.ts';
 import { userRoutes } from './users.ts';
 import { vdiskRoutes } from './vdisks.ts';
 import { wholeRoutes } from './whole.ts';
@@ -53,6 +54,7 @@ export const ROUTES: readonly RouteModule[] = [
   libraryRoutes,
   downloadRoutes,
   isoRoutes,
+  uploadRoutes,
   tagRoutes,
   scheduleRoutes,
   notificationRoutes,

@@ -47,6 +47,7 @@ import {
 import { SnapshotSchema } from './snapshot.ts';
 import { TagSchema } from './tag.ts';
 import { MultiResultSchema, TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
+import { UploadSchema } from './upload.ts';
 import { AttachedVdiskSchema, ChangedTemplateSchema, DetachedVdiskSchema, VdiskSchema } from './vdisk.ts';
 import { ClusterSchema, ResourcePoolSchema } from './whole.ts';
 
@@ -96,6 +97,7 @@ const SCHEMAS: readonly TSchema[] = [
   GuestToolsSchema,
   TagSchema,
   IsoSchema,
+  UploadSchema,
   ScheduleSchema,
   RunSchema,
   RunResultSchema,

@@ -52,11 +52,12 @@ export interface OperationResult {
     | { $case: "trim"; value: TrimResult }
     | { $case: "configRestore"; value: ConfigRestoreResult }
     | { $case: "convertBackup"; value: ConvertResult }
+    | { $case: "exportBackup"; value: ExportResult }
+    | { $case: "importDisk"; value: ImportDiskResult }
+    | { $case: "uploadFile"; value: UploadFileResult }
     | { $case: "applianceRestore"; value: ApplianceRestoreResult }
     | { $case: "convertAll"; value: ConvertAllResult }
     | { $case: "refreshBackup"; value: RefreshResult }
-    | { $case: "exportBackup"; value: ExportResult }
-    | { $case: "importDisk"; value: ImportDiskResult }
     | undefined;
 }
 
@@ -175,6 +176,18 @@ export interface UploadResult {
   filename: string;
   path: string;
   size: bigint;
+}
+
+export interface UploadFileResult {
+  poolId: string;
+  /** Relative to `backups/`. */
+  filename: string;
+  path: string;
+  size: bigint;
+  /** Lower-case hex. */
+  sha256: string;
+  /** As a scan tells it; absent for what is no backup file by its name, or could not be looked at yet. */
+  file: BackupFile | undefined;
 }
 
 export interface PowerResult {
@@ -402,20 +415,23 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "convertBackup":
         ConvertResult.encode(message.result.value, writer.uint32(242).fork()).join();
         break;
-      case "applianceRestore":
-        ApplianceRestoreResult.encode(message.result.value, writer.uint32(322).fork()).join();
-        break;
-      case "convertAll":
-        ConvertAllResult.encode(message.result.value, writer.uint32(330).fork()).join();
-        break;
-      case "refreshBackup":
-        RefreshResult.encode(message.result.value, writer.uint32(338).fork()).join();
-        break;
       case "exportBackup":
         ExportResult.encode(message.result.value, writer.uint32(282).fork()).join();
         break;
       case "importDisk":
         ImportDiskResult.encode(message.result.value, writer.uint32(290).fork()).join();
+        break;
+      case "uploadFile":
+        UploadFileResult.encode(message.result.value, writer.uint32(298).fork()).join();
+        break;
+      case "applianceRestore":
+        ApplianceRestoreResult.encode(message.result.value, writer.uint32(306).fork()).join();
+        break;
+      case "convertAll":
+        ConvertAllResult.encode(message.result.value, writer.uint32(314).fork()).join();
+        break;
+      case "refreshBackup":
+        RefreshResult.encode(message.result.value, writer.uint32(322).fork()).join();
         break;
     }
     return writer;
@@ -674,33 +690,6 @@ export const OperationResult: MessageFns<OperationResult> = {
             message.result = { $case: "convertBackup", value: ConvertResult.decode(reader, reader.uint32()) };
             continue;
           }
-          case 40: {
-            if (tag !== 322) {
-              break;
-            }
-
-            message.result = {
-              $case: "applianceRestore",
-              value: ApplianceRestoreResult.decode(reader, reader.uint32()),
-            };
-            continue;
-          }
-          case 41: {
-            if (tag !== 330) {
-              break;
-            }
-
-            message.result = { $case: "convertAll", value: ConvertAllResult.decode(reader, reader.uint32()) };
-            continue;
-          }
-          case 42: {
-            if (tag !== 338) {
-              break;
-            }
-
-            message.result = { $case: "refreshBackup", value: RefreshResult.decode(reader, reader.uint32()) };
-            continue;
-          }
           case 35: {
             if (tag !== 282) {
               break;
@@ -715,6 +704,41 @@ export const OperationResult: MessageFns<OperationResult> = {
             }
 
             message.result = { $case: "importDisk", value: ImportDiskResult.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 37: {
+            if (tag !== 298) {
+              break;
+            }
+
+            message.result = { $case: "uploadFile", value: UploadFileResult.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 38: {
+            if (tag !== 306) {
+              break;
+            }
+
+            message.result = {
+              $case: "applianceRestore",
+              value: ApplianceRestoreResult.decode(reader, reader.uint32()),
+            };
+            continue;
+          }
+          case 39: {
+            if (tag !== 314) {
+              break;
+            }
+
+            message.result = { $case: "convertAll", value: ConvertAllResult.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 40: {
+            if (tag !== 322) {
+              break;
+            }
+
+            message.result = { $case: "refreshBackup", value: RefreshResult.decode(reader, reader.uint32()) };
             continue;
           }
         }
@@ -835,6 +859,18 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "convertBackup", value: ConvertResult.fromJSON(object.convertBackup) }
         : isSet(object.convert_backup)
         ? { $case: "convertBackup", value: ConvertResult.fromJSON(object.convert_backup) }
+        : isSet(object.exportBackup)
+        ? { $case: "exportBackup", value: ExportResult.fromJSON(object.exportBackup) }
+        : isSet(object.export_backup)
+        ? { $case: "exportBackup", value: ExportResult.fromJSON(object.export_backup) }
+        : isSet(object.importDisk)
+        ? { $case: "importDisk", value: ImportDiskResult.fromJSON(object.importDisk) }
+        : isSet(object.import_disk)
+        ? { $case: "importDisk", value: ImportDiskResult.fromJSON(object.import_disk) }
+        : isSet(object.uploadFile)
+        ? { $case: "uploadFile", value: UploadFileResult.fromJSON(object.uploadFile) }
+        : isSet(object.upload_file)
+        ? { $case: "uploadFile", value: UploadFileResult.fromJSON(object.upload_file) }
         : isSet(object.applianceRestore)
         ? { $case: "applianceRestore", value: ApplianceRestoreResult.fromJSON(object.applianceRestore) }
         : isSet(object.appliance_restore)
@@ -847,14 +883,6 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "refreshBackup", value: RefreshResult.fromJSON(object.refreshBackup) }
         : isSet(object.refresh_backup)
         ? { $case: "refreshBackup", value: RefreshResult.fromJSON(object.refresh_backup) }
-        : isSet(object.exportBackup)
-        ? { $case: "exportBackup", value: ExportResult.fromJSON(object.exportBackup) }
-        : isSet(object.export_backup)
-        ? { $case: "exportBackup", value: ExportResult.fromJSON(object.export_backup) }
-        : isSet(object.importDisk)
-        ? { $case: "importDisk", value: ImportDiskResult.fromJSON(object.importDisk) }
-        : isSet(object.import_disk)
-        ? { $case: "importDisk", value: ImportDiskResult.fromJSON(object.import_disk) }
         : undefined,
     };
   },
@@ -921,16 +949,18 @@ export const OperationResult: MessageFns<OperationResult> = {
       obj.configRestore = ConfigRestoreResult.toJSON(message.result.value);
     } else if (message.result?.$case === "convertBackup") {
       obj.convertBackup = ConvertResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "exportBackup") {
+      obj.exportBackup = ExportResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "importDisk") {
+      obj.importDisk = ImportDiskResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "uploadFile") {
+      obj.uploadFile = UploadFileResult.toJSON(message.result.value);
     } else if (message.result?.$case === "applianceRestore") {
       obj.applianceRestore = ApplianceRestoreResult.toJSON(message.result.value);
     } else if (message.result?.$case === "convertAll") {
       obj.convertAll = ConvertAllResult.toJSON(message.result.value);
     } else if (message.result?.$case === "refreshBackup") {
       obj.refreshBackup = RefreshResult.toJSON(message.result.value);
-    } else if (message.result?.$case === "exportBackup") {
-      obj.exportBackup = ExportResult.toJSON(message.result.value);
-    } else if (message.result?.$case === "importDisk") {
-      obj.importDisk = ImportDiskResult.toJSON(message.result.value);
     }
     return obj;
   },
@@ -1121,6 +1151,24 @@ export const OperationResult: MessageFns<OperationResult> = {
         }
         break;
       }
+      case "exportBackup": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "exportBackup", value: ExportResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "importDisk": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "importDisk", value: ImportDiskResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "uploadFile": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "uploadFile", value: UploadFileResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
       case "applianceRestore": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = {
@@ -1139,18 +1187,6 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "refreshBackup": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = { $case: "refreshBackup", value: RefreshResult.fromPartial(object.result.value) };
-        }
-        break;
-      }
-      case "exportBackup": {
-        if (object.result?.value !== undefined && object.result?.value !== null) {
-          message.result = { $case: "exportBackup", value: ExportResult.fromPartial(object.result.value) };
-        }
-        break;
-      }
-      case "importDisk": {
-        if (object.result?.value !== undefined && object.result?.value !== null) {
-          message.result = { $case: "importDisk", value: ImportDiskResult.fromPartial(object.result.value) };
         }
         break;
       }
@@ -2782,6 +2818,164 @@ export const UploadResult: MessageFns<UploadResult> = {
     message.filename = object.filename ?? "";
     message.path = object.path ?? "";
     message.size = (object.size !== undefined && object.size !== null) ? BigInt(object.size) : 0n;
+    return message;
+  },
+};
+
+function createBaseUploadFileResult(): UploadFileResult {
+  return { poolId: "", filename: "", path: "", size: 0n, sha256: "", file: undefined };
+}
+
+export const UploadFileResult: MessageFns<UploadFileResult> = {
+  encode(message: UploadFileResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.poolId !== "") {
+      writer.uint32(10).string(message.poolId);
+    }
+    if (message.filename !== "") {
+      writer.uint32(18).string(message.filename);
+    }
+    if (message.path !== "") {
+      writer.uint32(26).string(message.path);
+    }
+    if (message.size !== 0n) {
+      if (BigInt.asUintN(64, message.size) !== message.size) {
+        throw new globalThis.Error("value provided for field message.size of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.size);
+    }
+    if (message.sha256 !== "") {
+      writer.uint32(42).string(message.sha256);
+    }
+    if (message.file !== undefined) {
+      BackupFile.encode(message.file, writer.uint32(50).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UploadFileResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUploadFileResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.poolId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.filename = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.size = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.sha256 = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.file = BackupFile.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): UploadFileResult {
+    return {
+      poolId: isSet(object.poolId)
+        ? globalThis.String(object.poolId)
+        : isSet(object.pool_id)
+        ? globalThis.String(object.pool_id)
+        : "",
+      filename: isSet(object.filename) ? globalThis.String(object.filename) : "",
+      path: isSet(object.path) ? globalThis.String(object.path) : "",
+      size: isSet(object.size) ? BigInt(object.size) : 0n,
+      sha256: isSet(object.sha256) ? globalThis.String(object.sha256) : "",
+      file: isSet(object.file) ? BackupFile.fromJSON(object.file) : undefined,
+    };
+  },
+
+  toJSON(message: UploadFileResult): unknown {
+    const obj: any = {};
+    if (message.poolId !== "") {
+      obj.poolId = message.poolId;
+    }
+    if (message.filename !== "") {
+      obj.filename = message.filename;
+    }
+    if (message.path !== "") {
+      obj.path = message.path;
+    }
+    if (message.size !== 0n) {
+      obj.size = message.size.toString();
+    }
+    if (message.sha256 !== "") {
+      obj.sha256 = message.sha256;
+    }
+    if (message.file !== undefined) {
+      obj.file = BackupFile.toJSON(message.file);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<UploadFileResult>): UploadFileResult {
+    return UploadFileResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<UploadFileResult>): UploadFileResult {
+    const message = createBaseUploadFileResult();
+    message.poolId = object.poolId ?? "";
+    message.filename = object.filename ?? "";
+    message.path = object.path ?? "";
+    message.size = (object.size !== undefined && object.size !== null) ? BigInt(object.size) : 0n;
+    message.sha256 = object.sha256 ?? "";
+    message.file = (object.file !== undefined && object.file !== null)
+      ? BackupFile.fromPartial(object.file)
+      : undefined;
     return message;
   },
 };

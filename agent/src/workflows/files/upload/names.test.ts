@@ -1,0 +1,57 @@
+import { describe, expect, test } from '@jest/globals';
+import { uploadNameFault } from './names.ts';
+
+describe('names of uploads', () => {
+  test.each([
+    'a.tar',
+    'a.tar.zst',
+    'a.TAR',
+    'vm.xml',
+    'x.ova',
+    'x.ovf',
+    'vzdump.vma',
+    'vzdump.vma.zst',
+    'x.vmdk',
+    'x.RAW',
+    'dir/x.ovf',
+    'dir/x.vmdk',
+    'dir/x.VMDK',
+    'dir/x.vmdk.000000001',
+    'dir/x.vmdk.gz',
+    'dir/x.mf',
+    'dir/x.cert',
+    'dir/x.iso',
+    'dir/с диском.qcow2',
+  ])('%s is taken', name => expect(uploadNameFault(name)).toBeUndefined());
+
+  test.each([
+    '',
+    '/etc/x.tar',
+    '../x.tar',
+    'dir/../x.tar',
+    './x.tar',
+    'a/b/x.tar',
+    'dir/',
+    'dir//x.tar',
+    '.x.tar',
+    '.dir/x.tar',
+    '-x.tar',
+    'x',
+    'x.sh',
+    'dir/x.sh',
+    'x.iso',
+    'x.mf',
+    'x.gz',
+    'x.vmdk.000000001',
+    'dir/x.000000001',
+    'dir/x.vmdk.1',
+    'a\n.tar',
+    'a\0.tar',
+    'a\\b.tar',
+    'a\u0085.tar',
+    'a\ufffd.tar',
+    'a\ud800.tar',
+    `${'a'.repeat(197)}.tar`,
+    `${'я'.repeat(99)}.tar`,
+  ])('%j is refused', name => expect(uploadNameFault(name)).toBeDefined());
+});

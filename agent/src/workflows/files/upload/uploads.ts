@@ -1,0 +1,232 @@
+/** The uploads of this node: which there are, what runs for each, and when one is given up. */
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import type { Logger } from '@virtkeep/shared/log';
+import { PathGate, type PoolRecord, readablePool, type Settings } from '../../../pools/index.ts';
+import type { Workflow } from '../../context.ts';
+import { idleAt, idleMsAt, type Moment, steadyNow } from './idle.ts';
+import { makePartial, newUploadPlace, removePartial } from './place.ts';
+import { MAX_UPLOAD_BYTES, type Part, Receiver } from './receiver.ts';
+import { type UploadRecord, UploadRecords } from './record.ts';
+import { type LookAtFile, uploadFile } from './upload-file.ts';
+
+export interface UploadsDependencies {
+  settings: Settings;
+  pools(signal: AbortSignal): Promise<PoolRecord[]>;
+  nodeName: string;
+  filesChanged(poolId: string): void;
+  look: LookAtFile;
+  log: Logger;
+  /** An upload without a byte for so long is given up. */
+  expiryMs: number;
+  now?: () => Moment;
+}
+
+export interface NewUpload {
+  id: string;
+  owner: string;
+  poolId: string;
+  filename: string;
+  /** undefined: not known. */
+  sizeBytes: number | undefined;
+  sha256: string;
+  isOneWrite: boolean;
+}
+
+/** An upload and the operation that runs for it. */
+interface Live {
+  operationId: string;
+  receiver: Receiver;
+}
+
+/** Uploads that have not ended, in all and of one owner. */
+const MAX_OPEN = 100;
+const MAX_OPEN_OF_OWNER = 50;
+/** Of those that are done so many are remembered, for who lost the answer. */
+const MAX_DONE = 100;
+/** So often the idle time is written down, for a node that is stopped again and again. */
+const NOTED_MS = 600_000;
+const RETRY_S = 60;
+
+export class Uploads {
+  readonly #dependencies: UploadsDependencies;
+  readonly #records: UploadRecords;
+  readonly #live = new Map<string, Live>();
+  readonly #gate = new PathGate();
+  readonly #now: () => Moment;
+
+  constructor(dependencies: UploadsDependencies) {
+    this.#dependencies = dependencies;
+    this.#records = new UploadRecords(dependencies.settings);
+    this.#now = dependencies.now ?? steadyNow;
+  }
+
+  /** @throws VirtkeepError upload_not_found */
+  get(id: string): UploadRecord {
+    const record = this.#records.find(id);
+    if (!record) throw new VirtkeepError('upload_not_found', { id });
+    return record;
+  }
+
+  /** The operation that runs for it; undefined when none does. */
+  operationOf(id: string): string | undefined {
+    return this.#live.get(id)?.operationId;
+  }
+
+  /** ms until it is given up when no byte comes. */
+  expiresInMs({ idle }: UploadRecord): number {
+    return Math.max(0, this.#dependencies.expiryMs - idleMsAt(idle, this.#now()));
+  }
+
+  /**
+   * Makes the file of a new upload.
+   * @throws VirtkeepError as `newUploadPlace` and `makePartial`; too_many_requests, body_too_large
+   */
+  async create(upload: NewUpload, signal: AbortSignal): Promise<UploadRecord> {
+    const { id, owner, poolId, sizeBytes = 0, sha256, isOneWrite } = upload;
+    if (sizeBytes > MAX_UPLOAD_BYTES)
+      throw new VirtkeepError('body_too_large', { limit_bytes: MAX_UPLOAD_BYTES });
+    this.#requirePlace(owner);
+    const pools = await this.#dependencies.pools(signal);
+    const promised = this.#stillToCome(poolId);
+    const wanted = { poolId, filename: upload.filename, sizeBytes: sizeBytes + promised };
+    const { nodeName } = this.#dependencies;
+    const place = await newUploadPlace(pools, wanted, { nodeName, gate: this.#gate });
+    this.#requirePlace(owner);
+    await makePartial(this.#records, {
+      id,
+      owner,
+      poolId,
+      poolPath: place.pool.path,
+      filename: place.filename,
+      path: place.path,
+      partial: { type: 'file', path: place.partial },
+      claim: '',
+      madeDirectory: false,
+      sizeBytes: upload.sizeBytes ?? null,
+      sha256,
+      isVerified: false,
+      durableBytes: 0,
+      isOneWrite,
+      idle: { ...this.#now(), idleMs: 0 },
+      isDone: false,
+    });
+    return this.get(id);
+  }
+
+  /** The workflow that ends the upload; who asks for it starts it, or calls `giveUp`. */
+  workflow(id: string, operationId: string): Workflow {
+    const receiver = new Receiver(this.get(id), this.#records, this.#now);
+    this.#live.set(id, { operationId, receiver });
+    const run = uploadFile({
+      id,
+      records: this.#records,
+      receiver,
+      discard: () => this.#discard(id),
+      filesChanged: this.#dependencies.filesChanged,
+      look: this.#dependencies.look,
+    });
+    return async context => {
+      try {
+        await run(context);
+      } finally {
+        this.giveUp(id, operationId);
+      }
+    };
+  }
+
+  /** Its operation does not run any more, or was not started. */
+  giveUp(id: string, operationId: string): void {
+    if (this.operationOf(id) === operationId) this.#live.delete(id);
+  }
+
+  /**
+   * Takes bytes. When they break off, those of an upload in one go are given up.
+   * @returns whether all has come now
+   * @throws VirtkeepError upload_not_found, upload_busy, and as `Receiver.take`
+   */
+  async take(id: string, part: Part, signal: AbortSignal): Promise<boolean> {
+    const { isOneWrite, isDone } = this.get(id);
+    const live = this.#live.get(id);
+    if (isDone && !live) return true;
+    if (!live) throw new VirtkeepError('upload_busy', { id });
+    try {
+      await live.receiver.take(part, signal);
+    } catch (error) {
+      if (isOneWrite && !hasKey(error, 'upload_busy')) live.receiver.end(asFailure(error));
+      throw error;
+    }
+    const { sizeBytes, durableBytes } = this.get(id);
+    return sizeBytes === durableBytes;
+  }
+
+  /** Removes one for which no operation runs; the file of one that is done stays. @throws VirtkeepError as `removePartial`; upload_not_found */
+  async remove(id: string, signal: AbortSignal): Promise<void> {
+    const record = this.get(id);
+    if (this.#live.has(id)) throw new VirtkeepError('upload_busy', { id });
+    if (record.isDone) return this.#records.remove(id);
+    readablePool(await this.#dependencies.pools(signal), record.poolId, this.#dependencies.nodeName);
+    await this.#discard(id);
+  }
+
+  /** Ends those that had no byte for too long, and what was sent in one go to an agent that was stopped. What cannot be removed now is tried again. */
+  async sweep(signal: AbortSignal): Promise<void> {
+    for (const record of this.#records.all()) {
+      if (signal.aborted) return;
+      await this.#look(record, signal).catch((error: unknown) =>
+        this.#dependencies.log.warn('an upload that is over could not be removed yet', {
+          upload: record.id,
+          error,
+        }),
+      );
+    }
+  }
+
+  /** Lets the operations end, for a stop of the agent: what has come stays. */
+  pause(): void {
+    for (const { receiver } of this.#live.values()) receiver.end(new VirtkeepError('interrupted'));
+  }
+
+  async #look(record: UploadRecord, signal: AbortSignal): Promise<void> {
+    const { id, idle, isOneWrite, isDone } = record;
+    const live = this.#live.get(id);
+    if (live?.receiver.isBusy) return;
+    const idleMs = idleMsAt(idle, this.#now());
+    const isLeft = isOneWrite && !isDone && !live;
+    if (idleMs < this.#dependencies.expiryMs && !isLeft) {
+      const notedMs = idle.bootId === this.#now().bootId ? idle.idleMs : -NOTED_MS;
+      if (idleMs - notedMs >= NOTED_MS) this.#records.change(id, { idle: idleAt(idle, this.#now()) });
+      return;
+    }
+    // its operation removes it
+    if (live) live.receiver.end(new VirtkeepError('upload_not_found', { id }));
+    else await this.remove(id, signal);
+  }
+
+  async #discard(id: string): Promise<void> {
+    await removePartial(this.#records, this.get(id));
+  }
+
+  /** Bytes for which there must be room in a pool. */
+  #stillToCome(poolId: string): number {
+    const open = this.#records.all().filter(record => record.poolId === poolId && !record.isDone);
+    return open.reduce(
+      (sum, { sizeBytes, durableBytes }) => sum + Math.max(0, (sizeBytes ?? 0) - durableBytes),
+      0,
+    );
+  }
+
+  #requirePlace(owner: string): void {
+    const all = this.#records.all();
+    const open = all.filter(({ isDone }) => !isDone);
+    const own = open.filter(record => record.owner === owner);
+    if (open.length >= MAX_OPEN || own.length >= MAX_OPEN_OF_OWNER)
+      throw new VirtkeepError('too_many_requests', { seconds: RETRY_S });
+    const done = all.filter(({ isDone }) => isDone);
+    for (const { id } of done.slice(0, Math.max(0, done.length - MAX_DONE + 1))) this.#records.remove(id);
+  }
+}
+
+const asFailure = (error: unknown): VirtkeepError =>
+  error instanceof VirtkeepError
+    ? error
+    : new VirtkeepError('bad_request', { reason: 'the body broke off' }, { cause: error });
