@@ -119,7 +119,7 @@ export function addBackups(program: Command): void {
         ['FILE', 'VM', 'TYPE', 'SIZE', 'STATES', 'EXTENDABLE', 'STATUS', 'POOL', 'CREATED', 'ID'],
         files.map(file => [
           file.filename,
-          (file.domain as Named | null)?.verbose_name,
+          vmNameOf(file),
           file.type,
           bytes(file.size),
           (file.states as Json[]).length,
@@ -183,6 +183,12 @@ function signatureLine({ trust, signer, covers_content }: Json): string {
 /** Disks that it leaves out; an older controller tells of none. */
 function without({ excluded_disks: disks }: Json): string {
   return Array.isArray(disks) && disks.length > 0 ? `  without ${clean(disks.join(', '))}` : '';
+}
+
+/** A foreign file goes by the name of its VM, of which there is none here. */
+function vmNameOf({ domain, verbose_name: name, filename, type }: Json): unknown {
+  if (domain !== null) return (domain as Named).verbose_name;
+  return type === 'disk' || name === filename ? undefined : name;
 }
 
 function printSystem({ id, verbose_name, cpu_count, memory_count, disk_count, configurations }: Json): void {

@@ -140,6 +140,14 @@ describe('a scan', () => {
     expect(await statusOf('f')).toBe('MISSING');
   });
 
+  test('forgets a disk image that it did not find: a descriptor may have it as a part of its own by now', async () => {
+    const image = { ...FILE, id: 'i', archiveId: '', filename: 'd/x.vmdk', path: '/p/backups/d/x.vmdk', type: 'disk' };
+    await scan('p', [FILE, image]);
+    expect(await statusOf('i')).toBe('ACTIVE');
+    await scan('p', [FILE]);
+    expect(await statusOf('i')).toBeUndefined();
+  });
+
   test('misses nothing that was published after it began, however old it says to be', async () => {
     const old = { ...FILE, id: 'g', archiveId: 'g', filename: 'g.tar', path: '/p/backups/g.tar' };
     await scan('p', [FILE], { meanwhile: () => backupFiles.recordResult(old, 'o') });

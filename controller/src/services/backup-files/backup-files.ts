@@ -31,7 +31,7 @@ import {
   UNVERIFIED,
 } from './record.ts';
 import { pointsOf, unpublishedPath } from './restore-points.ts';
-import { BUSY_STATUSES, isBusy } from './usable.ts';
+import { BUSY_STATUSES, isBusy, isDiskImage } from './usable.ts';
 
 export interface NewFile {
   id: string;
@@ -277,7 +277,7 @@ export class BackupFiles {
   }
 
   /**
-   * All that a scan found on a pool. A file that it did not find is MISSING, unless a report about it came after the scan began;
+   * All that a scan found on a pool. A file that it did not find is MISSING (a disk image is forgotten), unless a report about it came after the scan began;
    * for a scan that somebody else started, such reports are not known. Busy files are left to their operations.
    */
   async scanned(
@@ -301,7 +301,10 @@ export class BackupFiles {
       .where('status', 'in', SETTLED)
       .execute();
     for (const row of rows) {
-      if (!found.has(row.id) && !newer.has(row.id)) await this.#missing(row.id, SETTLED);
+      if (found.has(row.id) || newer.has(row.id)) continue;
+      // a descriptor that came later may have it as a part of its own; it is no backup whose loss must be seen
+      if (isDiskImage(row) && row.protected === 0) await this.remove(row.id);
+      else await this.#missing(row.id, SETTLED);
     }
   }
 
