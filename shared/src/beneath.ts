@@ -41,6 +41,8 @@ export const rename = (from: string, to: string): Promise<void> =>
   pinned(from, one => pinned(to, other => fs.rename(one, other)));
 export const mkdir = (path: string, options: { recursive?: boolean; mode?: Mode }) =>
   pinned(path, at => fs.mkdir(at, options));
+/** Of an empty directory; a link is none. */
+export const rmdir = (path: string): Promise<void> => pinned(path, at => fs.rmdir(at));
 export const readdir = (path: string): Promise<string[]> => pinnedDirectory(path, at => fs.readdir(at));
 /** The stream outlives the descriptor by which the directory was found: it has one of its own. */
 export const opendir = (path: string): Promise<Dir> => pinnedDirectory(path, at => fs.opendir(at));

@@ -1,5 +1,5 @@
 import { withTimeout } from '@virtkeep/shared/abort';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type {
   Upload,
@@ -8,7 +8,6 @@ import type {
   WriteUploadRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/upload';
 import { fromErrorMessage } from '@virtkeep/shared/grpc-status';
-import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { OperationRunner } from '../operations/runner.ts';
 import type { Part, UploadRecord, Uploads } from '../workflows/files/upload/index.ts';
 import { requireUuid } from './fields.ts';
@@ -26,7 +25,7 @@ export function uploadService(
   /** How long a caller of `Write` may send nothing. */
   idleMs = IDLE_MS,
 ): UploadServiceImplementation {
-  const turns = new KeyedQueue();
+  const { turns } = uploads;
   const message = (record: UploadRecord) => uploadMessage(uploads, record);
   const plan = ({ id, path, poolId }: UploadRecord, operationId: string) => ({
     entities: poolEntities(poolId),
@@ -54,7 +53,7 @@ export function uploadService(
           return runner.start({ ...plan(record, id), id, kind: KIND, request });
         } catch (error) {
           uploads.giveUp(id, id);
-          await uploads.remove(id, signal);
+          await uploads.remove(id);
           throw error;
         }
       });
@@ -101,7 +100,12 @@ export function uploadService(
         await ended(runner, operationId, signal).catch(() => {});
         return {};
       }
-      await uploads.remove(id, signal);
+      // what has come may be out of reach: nobody goes on with it, and it goes later
+      await turns
+        .run(id, () => uploads.remove(id))
+        .catch((error: unknown) => {
+          if (hasKey(error, 'upload_not_found', 'upload_busy')) throw error;
+        });
       return {};
     },
   };

@@ -212,14 +212,14 @@ describe('in one request', () => {
   test('a form with one file', async () => {
     const form = new FormData();
     form.set('file', new Blob([BYTES]), 'other.ova');
-    const query = new URLSearchParams({ datapool: pool.id, filename: 'shop/shop.vmdk' });
+    const query = new URLSearchParams({ datapool: pool.id, filename: 'shop/shop.iso' });
     const answer = await fetch(`${url}/api/library/upload/?${query}`, {
       method: 'POST',
       headers: headers(),
       body: form,
     });
     expect([answer.status, ((await answer.json()) as { file: unknown }).file]).toEqual([200, null]);
-    expect(readFileSync(join(backups(), 'shop/shop.vmdk')).equals(BYTES)).toBe(true);
+    expect(readFileSync(join(backups(), 'shop/shop.iso')).equals(BYTES)).toBe(true);
   });
 
   test('with another hash nothing is kept', async () => {
@@ -238,7 +238,7 @@ describe('in one request', () => {
     mkdirSync(backups());
     writeFileSync(join(backups(), 'vm.xml'), 'old');
     expect(await keyOf(await whole('vm.xml', BYTES))).toEqual([409, 'file_exists']);
-    for (const name of ['../x.tar', '/x.tar', '.x.tar', 'x.vmdk', 'x.sh', 'a/b/x.tar'])
+    for (const name of ['../x.tar', '/x.tar', '.x.tar', 'x.iso', 'x.sh', 'a/b/x.tar'])
       expect(await keyOf(await whole(name, BYTES))).toEqual([400, 'invalid_name']);
     expect(readFileSync(join(backups(), 'vm.xml'), 'utf8')).toBe('old');
     await left(['vm.xml']);

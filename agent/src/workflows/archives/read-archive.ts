@@ -49,7 +49,8 @@ async function readDescriptor(
   if (file.type === 'xml') return {};
   if (file.type === 'vma') return { domainName: file.appliance.name };
   const systems = systemsOf(file.envelope);
-  const parts = [...file.envelope.files.values()].flatMap(({ paths }) => paths);
+  // the files of an OVA are in it
+  const parts = type === 'OVF' ? [...file.envelope.files.values()].flatMap(({ paths }) => paths) : [];
   return { domainName: systems.length === 1 ? systems[0]!.name : '', parts };
 }
 

@@ -70,15 +70,19 @@ export async function undoAttach(
   const before = await readParty(dependencies.libvirt(), domainId);
   const forms = [before?.live, before?.config].filter(form => form !== undefined);
   if (!before || !forms.some(form => hasDisk(form, disk.path))) return;
-  if ((await changedSource([{ path: disk.path, mark }])) !== undefined) {
+  const isWritten = async () => {
+    if ((await changedSource([{ path: disk.path, mark }])) === undefined) return false;
     warn(`The disk ${disk.targetDev} (${disk.path}) was left on ${before.name}: it was written to.`);
-    return;
-  }
+    return true;
+  };
+  if (await isWritten()) return;
   // the guest first: while it keeps the disk the definition has it, too
   await takeOff(before, disk, Affect.LIVE, log);
   const asked = await readParty(dependencies.libvirt(), domainId);
   if (asked?.live && hasDisk(asked.live, disk.path))
     throw new VirtkeepError('device_did_not_detach', { id: domainId });
+  // the guest writes what it had not written yet when it lets go: the definition keeps the disk then, and so its file stays
+  if (asked?.config && hasDisk(asked.config, disk.path) && (await isWritten())) return;
   if (asked) await takeOff(asked, disk, Affect.CONFIG, log);
   const after = await readParty(dependencies.libvirt(), domainId);
   if (after?.config && hasDisk(after.config, disk.path))

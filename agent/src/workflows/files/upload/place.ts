@@ -1,10 +1,10 @@
 /** The hidden file of an upload beside the name that it is going to have: made, and removed again. */
 import { basename, dirname, join } from 'node:path';
-import { mkdir } from '@virtkeep/shared/beneath';
-import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
-import { exists, removePath } from '@virtkeep/shared/files';
+import { mkdir, rmdir } from '@virtkeep/shared/beneath';
+import { errnoOf, fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { exists, removePath, syncDirectoryOf } from '@virtkeep/shared/files';
 import { uuidV5 } from '@virtkeep/shared/ids';
-import { fileMarkAt, isOwnFile, makeOwnFile, removeEmptyDirectories } from '../../../images/index.ts';
+import { fileMarkAt, isOwnFile, makeOwnFile } from '../../../images/index.ts';
 import {
   BACKUPS_DIR,
   backupTargetRefusal,
@@ -136,8 +136,21 @@ export async function removePartial(records: UploadRecords, record: UploadRecord
   const isDeclared = partial.claim !== undefined || partial.made !== undefined;
   if (isDeclared && (await isOwnFile(partial))) await removePath(partial.path);
   await forgetClaim(record);
-  if (madeDirectory) await removeEmptyDirectories(dirname(path));
+  if (madeDirectory) await removeDirectory(dirname(path));
   records.remove(id);
+}
+
+/** Nobody's failure: it is gone, or somebody else has a file there, or uses it as a mount point, or has put a link in its place. */
+const LEFT = new Set(['ENOENT', 'ENOTEMPTY', 'EEXIST', 'EBUSY', 'ENOTDIR', 'ELOOP']);
+
+/** It alone: an upload makes no others, and whoever may write to the pool may have put a link in its place. */
+async function removeDirectory(path: string): Promise<void> {
+  try {
+    await rmdir(path);
+    await syncDirectoryOf(path);
+  } catch (error) {
+    if (!LEFT.has(errnoOf(error) ?? '')) throw fromIoError(error, 'removing', path);
+  }
 }
 
 /** The name under which the hidden file was made: a stop of the agent may have left it. @throws VirtkeepError io_failed */

@@ -96,12 +96,14 @@ export class Receiver {
   async take(part: Part, signal: AbortSignal): Promise<void> {
     throwIfAborted(this.#ended.signal);
     if (this.#writing) throw new VirtkeepError('upload_busy', { id: this.#id });
-    const { durableBytes: offset } = this.#record;
-    if (part.offset !== offset)
-      throw new VirtkeepError('upload_offset', { id: this.#id, offset, given: part.offset });
-    if (this.#isWhole) return;
     this.#writing = true;
     try {
+      // less may be there than was told: that is what counts
+      if (!this.#isWhole) await this.#open();
+      const { durableBytes: offset } = this.#record;
+      if (part.offset !== offset)
+        throw new VirtkeepError('upload_offset', { id: this.#id, offset, given: part.offset });
+      if (this.#isWhole) return;
       await this.#takeAlone(part, AbortSignal.any([signal, this.#ended.signal]));
     } finally {
       this.#writing = false;

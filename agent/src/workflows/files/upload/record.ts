@@ -1,4 +1,5 @@
 /** What the node keeps of uploads in its durable settings: each stands there before anything of it is on a pool. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { OwnFile } from '../../../images/index.ts';
 import type { Settings } from '../../../pools/index.ts';
 import type { Idle } from './idle.ts';
@@ -29,6 +30,8 @@ export interface UploadRecord {
   isOneWrite: boolean;
   idle: Idle;
   isDone: boolean;
+  /** Nobody may go on with it; what has come goes as soon as it can be reached. */
+  isGivenUp: boolean;
 }
 
 const KEY = 'uploads';
@@ -59,9 +62,11 @@ export class UploadRecords {
     this.#records.set(record.id, record);
   }
 
-  /** @throws VirtkeepError journal_failed, upload gone: then nothing is changed */
+  /** @throws VirtkeepError journal_failed; upload_not_found: then nothing is changed */
   change(id: string, change: Partial<UploadRecord>): UploadRecord {
-    const changed = { ...this.#records.get(id)!, ...change };
+    const record = this.#records.get(id);
+    if (!record) throw new VirtkeepError('upload_not_found', { id });
+    const changed = { ...record, ...change };
     this.#store(this.all().map(record => (record.id === id ? changed : record)));
     this.#records.set(id, changed);
     return changed;

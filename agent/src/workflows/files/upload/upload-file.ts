@@ -4,10 +4,12 @@
  * stopped the operation ends, and the next one goes on with what has come. A cancel removes everything.
  */
 import { orAborted } from '@virtkeep/shared/abort';
+import { lstatBig } from '@virtkeep/shared/beneath';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { removePath } from '@virtkeep/shared/files';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { keepName, publishNew } from '../../../archive/index.ts';
+import { isOwnFile } from '../../../images/index.ts';
 import type { OperationContext, Workflow } from '../../context.ts';
 import { forgetClaim, isPublished } from './place.ts';
 import type { Receiver } from './receiver.ts';
@@ -51,12 +53,22 @@ export function uploadFile(work: UploadWork): Workflow {
       work.records.change(work.id, { isDone: true });
     } catch (error) {
       await work.receiver.close();
-      if (isOver(context, error) && !isDone(work)) await work.discard();
+      if (isOver(context, error) && !isDone(work)) await undo(work);
       throw error;
     } finally {
       await work.receiver.close();
     }
   };
+}
+
+/** Also of a file that has its name already. */
+async function undo({ id, records, discard, filesChanged }: UploadWork): Promise<void> {
+  const record = records.find(id)!;
+  if (record.isVerified && (await isPublished(record))) {
+    await removePath(record.path);
+    filesChanged(record.poolId);
+  }
+  await discard();
 }
 
 /** The file is there, whatever can be told of it now. */
@@ -111,6 +123,17 @@ async function publish(record: UploadRecord): Promise<void> {
     // a stop of the agent came between
     await removePath(partial.path);
     await keepName(path);
-  } else await publishNew(partial.path, path);
+  } else {
+    await requireWhole(record);
+    await publishNew(partial.path, path);
+  }
   await forgetClaim(record);
+}
+
+/** Another upload may have been begun under the hidden name, by another node that has the pool. @throws VirtkeepError io_failed */
+async function requireWhole({ partial, sizeBytes }: UploadRecord): Promise<void> {
+  const isWhole = (await isOwnFile(partial)) && Number((await lstatBig(partial.path)).size) === sizeBytes;
+  if (isWhole) return;
+  const reason = 'another file is in its place';
+  throw new VirtkeepError('io_failed', { operation: 'publishing', path: partial.path, reason });
 }

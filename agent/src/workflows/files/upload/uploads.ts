@@ -1,5 +1,6 @@
 /** The uploads of this node: which there are, what runs for each, and when one is given up. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Logger } from '@virtkeep/shared/log';
 import { PathGate, type PoolRecord, readablePool, type Settings } from '../../../pools/index.ts';
 import type { Workflow } from '../../context.ts';
@@ -46,12 +47,15 @@ const MAX_DONE = 100;
 /** So often the idle time is written down, for a node that is stopped again and again. */
 const NOTED_MS = 600_000;
 const RETRY_S = 60;
+const POOLS_MS = 30_000;
 
 export class Uploads {
   readonly #dependencies: UploadsDependencies;
   readonly #records: UploadRecords;
   readonly #live = new Map<string, Live>();
   readonly #gate = new PathGate();
+  /** By id: whoever makes, goes on with or removes an upload is alone with it. */
+  readonly turns = new KeyedQueue();
   readonly #now: () => Moment;
 
   constructor(dependencies: UploadsDependencies) {
@@ -63,7 +67,7 @@ export class Uploads {
   /** @throws VirtkeepError upload_not_found */
   get(id: string): UploadRecord {
     const record = this.#records.find(id);
-    if (!record) throw new VirtkeepError('upload_not_found', { id });
+    if (!record || record.isGivenUp) throw new VirtkeepError('upload_not_found', { id });
     return record;
   }
 
@@ -78,13 +82,17 @@ export class Uploads {
   }
 
   /**
-   * Makes the file of a new upload.
+   * Makes the file of a new upload, in a turn of its id; of one that was made already it is that one.
    * @throws VirtkeepError as `newUploadPlace` and `makePartial`; too_many_requests, body_too_large
    */
   async create(upload: NewUpload, signal: AbortSignal): Promise<UploadRecord> {
     const { id, owner, poolId, sizeBytes = 0, sha256, isOneWrite } = upload;
     if (sizeBytes > MAX_UPLOAD_BYTES)
       throw new VirtkeepError('body_too_large', { limit_bytes: MAX_UPLOAD_BYTES });
+    const known = this.#records.find(id);
+    if (known?.partial.made !== undefined) return this.get(id);
+    // the agent was stopped before there was a file
+    if (known) await this.#discard(id);
     this.#requirePlace(owner);
     const pools = await this.#dependencies.pools(signal);
     const promised = this.#stillToCome(poolId);
@@ -109,6 +117,7 @@ export class Uploads {
       isOneWrite,
       idle: { ...this.#now(), idleMs: 0 },
       isDone: false,
+      isGivenUp: false,
     });
     return this.get(id);
   }
@@ -121,7 +130,7 @@ export class Uploads {
       id,
       records: this.#records,
       receiver,
-      discard: () => this.#discard(id),
+      discard: () => this.#abandon(id),
       filesChanged: this.#dependencies.filesChanged,
       look: this.#dependencies.look,
     });
@@ -159,12 +168,15 @@ export class Uploads {
     return sizeBytes === durableBytes;
   }
 
-  /** Removes one for which no operation runs; the file of one that is done stays. @throws VirtkeepError as `removePartial`; upload_not_found */
-  async remove(id: string, signal: AbortSignal): Promise<void> {
+  /**
+   * Removes one for which no operation runs, in a turn of its id; the file of one that is done stays.
+   * @throws VirtkeepError as `removePartial` and `readablePool`: then it is given up, and goes later; upload_not_found, upload_busy
+   */
+  async remove(id: string): Promise<void> {
     const record = this.get(id);
     if (this.#live.has(id)) throw new VirtkeepError('upload_busy', { id });
     if (record.isDone) return this.#records.remove(id);
-    readablePool(await this.#dependencies.pools(signal), record.poolId, this.#dependencies.nodeName);
+    this.#records.change(id, { isGivenUp: true });
     await this.#discard(id);
   }
 
@@ -172,12 +184,14 @@ export class Uploads {
   async sweep(signal: AbortSignal): Promise<void> {
     for (const record of this.#records.all()) {
       if (signal.aborted) return;
-      await this.#look(record, signal).catch((error: unknown) =>
-        this.#dependencies.log.warn('an upload that is over could not be removed yet', {
-          upload: record.id,
-          error,
-        }),
-      );
+      await this.turns
+        .run(record.id, () => this.#look(record.id))
+        .catch((error: unknown) =>
+          this.#dependencies.log.warn('an upload that is over could not be removed yet', {
+            upload: record.id,
+            error,
+          }),
+        );
     }
   }
 
@@ -186,9 +200,12 @@ export class Uploads {
     for (const { receiver } of this.#live.values()) receiver.end(new VirtkeepError('interrupted'));
   }
 
-  async #look(record: UploadRecord, signal: AbortSignal): Promise<void> {
-    const { id, idle, isOneWrite, isDone } = record;
+  async #look(id: string): Promise<void> {
+    const record = this.#records.find(id);
+    if (!record) return;
+    const { idle, isOneWrite, isDone, isGivenUp } = record;
     const live = this.#live.get(id);
+    if (isGivenUp && !live) return this.#discard(id);
     if (live?.receiver.isBusy) return;
     const idleMs = idleMsAt(idle, this.#now());
     const isLeft = isOneWrite && !isDone && !live;
@@ -199,11 +216,23 @@ export class Uploads {
     }
     // its operation removes it
     if (live) live.receiver.end(new VirtkeepError('upload_not_found', { id }));
-    else await this.remove(id, signal);
+    else await this.remove(id);
   }
 
+  /** What is in the way now is tried again by `sweep`. */
+  async #abandon(id: string): Promise<void> {
+    this.#records.change(id, { isGivenUp: true });
+    await this.#discard(id).catch((error: unknown) =>
+      this.#dependencies.log.warn('an upload that is over could not be removed yet', { upload: id, error }),
+    );
+  }
+
+  /** While its pool is not mounted nothing is there to be removed, but will be. @throws VirtkeepError as `removePartial` and `readablePool` */
   async #discard(id: string): Promise<void> {
-    await removePartial(this.#records, this.get(id));
+    const record = this.#records.find(id)!;
+    const pools = await this.#dependencies.pools(AbortSignal.timeout(POOLS_MS));
+    readablePool(pools, record.poolId, this.#dependencies.nodeName);
+    await removePartial(this.#records, record);
   }
 
   /** Bytes for which there must be room in a pool. */
@@ -217,7 +246,7 @@ export class Uploads {
 
   #requirePlace(owner: string): void {
     const all = this.#records.all();
-    const open = all.filter(({ isDone }) => !isDone);
+    const open = all.filter(({ isDone, isGivenUp }) => !isDone && !isGivenUp);
     const own = open.filter(record => record.owner === owner);
     if (open.length >= MAX_OPEN || own.length >= MAX_OPEN_OF_OWNER)
       throw new VirtkeepError('too_many_requests', { seconds: RETRY_S });
