@@ -45,6 +45,8 @@ const limitsSchema = z.strictObject({
     .max(64 * 1024 * 1024)
     .default(1024 * 1024),
   requests_per_minute: z.number().int().min(10).default(6000),
+  // ms; above this the event loop is so late that more work only makes everything late
+  event_loop_delay_ms: z.number().int().min(100).max(3_600_000).default(3000),
   event_streams: z.number().int().min(1).max(10_000).default(200),
   event_streams_per_user: z.number().int().min(1).max(10_000).default(50),
   downloads: z.number().int().min(1).max(1000).default(32),

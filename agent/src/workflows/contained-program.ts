@@ -67,8 +67,13 @@ export function runContained(
     lifeline: unit !== null,
     // what it works on is thrown away then: there is nothing to end in an orderly way
     stop: child => {
-      if (unit) execFile('systemctl', ['stop', unit], () => {});
-      else child.kill('SIGKILL');
+      if (!unit) {
+        child.kill('SIGKILL');
+        return;
+      }
+      execFile('systemctl', ['stop', unit], () => {});
+      // a unit that is not there yet ends by its lifeline, as soon as it begins
+      child.stdin?.destroy();
     },
   });
 }

@@ -8,8 +8,6 @@ import { addressGroup } from '../auth/address-group.ts';
 import type { ControllerConfig } from '../config.ts';
 import type { App } from './app.ts';
 
-/** Above this the event loop is so late that more work only makes everything late. */
-const MAX_EVENT_LOOP_DELAY_MS = 3000;
 const RETRY_AFTER_S = 5;
 
 export async function registerProtection(app: App, config: ControllerConfig): Promise<void> {
@@ -36,7 +34,7 @@ export async function registerProtection(app: App, config: ControllerConfig): Pr
   });
   countRequests(app);
   await app.register(underPressure, {
-    maxEventLoopDelay: MAX_EVENT_LOOP_DELAY_MS,
+    maxEventLoopDelay: config.limits.event_loop_delay_ms,
     retryAfter: RETRY_AFTER_S,
     pressureHandler: (request, _reply, _type, value) => {
       // After a stall the sampler has no sample and says Infinity, although the stall is over (measured).

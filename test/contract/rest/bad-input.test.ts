@@ -238,7 +238,9 @@ describe('paths', () => {
           ...(operation.method === 'GET' ? {} : { body }),
         });
         expectDocumented(answer, `${operation.method} ${operation.path}`);
-        expect([operation.path, answer.status]).toEqual([operation.path, 404]);
+        // an upload may be one of a node that is away
+        const isLawful = operation.path.startsWith('/api/library/upload/') && answer.status === 503;
+        if (!isLawful) expect([operation.path, answer.status]).toEqual([operation.path, 404]);
       },
     ));
 
@@ -246,7 +248,8 @@ describe('paths', () => {
     each(
       () => true,
       async operation => {
-        for (const method of ['DELETE', 'PATCH']) {
+        const served = operations.filter(({ path }) => path === operation.path).map(({ method }) => method);
+        for (const method of ['DELETE', 'PATCH'].filter(one => !served.includes(one))) {
           const answer = await rest.call(method, pathFor(operation), { body: {} });
           expect([operation.path, answer.status]).toEqual([operation.path, 405]);
           expect(String(answer.headers.allow).split(', ')).toContain(operation.method);

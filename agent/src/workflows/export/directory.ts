@@ -3,16 +3,28 @@
  * package of them gets its name last.
  */
 import { join } from 'node:path';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import type { Element } from '@xmldom/xmldom';
 import {
+  applyIdentity,
   applyImage,
+  applyMetadata,
+  applyNvram,
   applySource,
   attr,
   child,
   childrenAt,
+  dropChains,
+  NO_METADATA,
+  parseDomain,
   parseXml,
+  remove,
+  sanitizeTree,
   serializeXml,
-  withoutSecrets,
+  type XmlGate,
 } from '../../domain-xml/index.ts';
+import { isOwnFile, type OwnFile } from '../../images/index.ts';
 import { descriptorOf } from '../../ovf/index.ts';
 import type { OperationContext } from '../context.ts';
 import { makeNewFile } from '../new-file.ts';
@@ -36,10 +48,29 @@ export async function writeDirectory(
   /** Of the package. */
   xml: string,
 ): Promise<Unpublished> {
-  const { plan, stem, directory } = work;
-  const files = [...(await writeDisks(context, work)), ...(await writeImages(context, work))];
+  const made: OwnFile[] = [];
+  const files = [...(await writeDisks(context, work, made)), ...(await writeImages(context, work, made))];
+  const unpublished = await describe(context, work, files, xml);
+  // they are listed as disk images until the package is there, and may have been removed as such
+  for (const file of made)
+    if (!(await isOwnFile(file))) {
+      const reason = 'somebody else has removed it';
+      throw new VirtkeepError('io_failed', { operation: 'writing', path: file.path, reason });
+    }
+  return unpublished;
+}
+
+/** What makes a package of them. */
+async function describe(
+  context: OperationContext,
+  { plan, stem, directory }: DirectoryWork,
+  files: readonly PackageFile[],
+  xml: string,
+): Promise<Unpublished> {
   if (plan.format === 'qcow2') {
-    const definition = withoutSecrets(definitionAt(xml, directory, plan));
+    const { definition, leftOut } = definitionAt(xml, directory, plan);
+    for (const place of leftOut)
+      context.warn(`${place}: Left out of the definition, it belongs to this node.`);
     return writeText(context, join(directory, `.virtkeep-${context.id}.xml`), definition, false);
   }
   const descriptor = join(directory, `.virtkeep-${context.id}.ovf`);
@@ -55,7 +86,11 @@ export async function writeDirectory(
   return unpublished;
 }
 
-async function writeDisks(context: OperationContext, work: DirectoryWork): Promise<PackageFile[]> {
+async function writeDisks(
+  context: OperationContext,
+  work: DirectoryWork,
+  made: OwnFile[],
+): Promise<PackageFile[]> {
   const { sources, directory, plan, compress } = work;
   const files: PackageFile[] = [];
   let doneBytes = 0;
@@ -64,6 +99,7 @@ async function writeDisks(context: OperationContext, work: DirectoryWork): Promi
     const onProgress = (bytes: number) => context.progress.done(doneBytes + bytes);
     const path = join(directory, href);
     const { mark } = await makeNewFile(context, path, true, { inPool: true });
+    made.push({ type: 'file', path, made: mark });
     const file = await openMade(path, mark);
     try {
       if (plan.format === 'qcow2') await writeQcow2(context, source, { path, compress }, onProgress);
@@ -82,12 +118,14 @@ async function writeDisks(context: OperationContext, work: DirectoryWork): Promi
 async function writeImages(
   context: OperationContext,
   { plan, archive, directory }: DirectoryWork,
+  made: OwnFile[],
 ): Promise<PackageFile[]> {
   const { signal } = context;
   const files: PackageFile[] = [];
   for (const { member, href } of plan.images) {
     const path = join(directory, href);
     const { mark } = await makeNewFile(context, path, true, { inPool: true });
+    made.push({ type: 'file', path, made: mark });
     await archive.extractMember(member, path, { signal, existing: true, mark, checkHash: true });
     const file = await openMade(path, mark);
     files.push(await packageFile(context, file, href, plan).finally(() => file.handle.close()));
@@ -134,17 +172,53 @@ async function hashOf({ signal }: OperationContext, { path, mark }: Unpublished)
   }
 }
 
-/** The definition with the images where they lie: it can be defined as it is. */
-export function definitionAt(xml: string, directory: string, { disks, images }: ExportPlan): string {
-  const { root } = parseXml(xml, 'domain', 'the exported definition');
-  const paths = new Map(disks.map(({ target, href }) => [target, join(directory, href)]));
-  const pathsOfImages = new Map(images.map(({ target, href }) => [target, join(directory, href)]));
+/**
+ * The definition of a new VM with the images where they lie: it can be defined as it is, beside the one that was backed up. It passes the
+ * gate for foreign XML, since it is made for wherever it is taken, and says no password.
+ */
+export function definitionAt(
+  xml: string,
+  directory: string,
+  { disks, images }: Pick<ExportPlan, 'disks' | 'images'>,
+): { definition: string; leftOut: string[] } {
+  const { root } = parseXml(xml, 'domain', SUBJECT);
+  const { name } = parseDomain(xml, SUBJECT);
+  const pathsOf = (files: readonly { target: string; href: string }[]) =>
+    new Map(files.map(({ target, href }) => [target, join(directory, href)]));
+  const [paths, pathsOfImages] = [pathsOf(disks), pathsOf(images)];
+  dropChains(root);
   for (const disk of childrenAt(root, 'devices/disk')) {
     const target = attr(child(disk, 'target'), 'dev') ?? '';
     const path = paths.get(target);
-    const image = pathsOfImages.get(target);
     if (path !== undefined) applySource(disk, { path, format: 'qcow2' });
-    if (image !== undefined) applyImage(disk, image);
+    else if (['cdrom', 'floppy'].includes(attr(disk, 'device') ?? 'disk'))
+      applyImage(disk, pathsOfImages.get(target) ?? null);
+    else remove(disk);
   }
-  return serializeXml(root);
+  applyNvram(root, null);
+  const known = { disk: new Set(paths.values()), drive: new Set(pathsOfImages.values()) };
+  const gate: XmlGate = {
+    strict: true,
+    fileAt: (path, use) => {
+      if (use === 'disk' && known.disk.has(path)) return { format: 'qcow2' };
+      return use === 'drive' && known.drive.has(path) ? { format: 'raw' } : undefined;
+    },
+    devices: new Map(),
+  };
+  const { root: gated, leftOut } = sanitizeTree(root, gate);
+  applyMetadata(gated, NO_METADATA);
+  applyIdentity(gated, { name, uuid: newId() });
+  return { definition: serializeXml(gated), leftOut: [...leftOut, ...dropPasswords(gated)] };
+}
+
+const SUBJECT = 'the exported definition';
+
+/** @returns where there was one */
+function dropPasswords(domain: Element): string[] {
+  return childrenAt(domain, 'devices/graphics').flatMap(graphics => {
+    const had = graphics.hasAttribute('passwd');
+    graphics.removeAttribute('passwd');
+    graphics.removeAttribute('passwdValidTo');
+    return had ? ['devices/graphics@passwd'] : [];
+  });
 }

@@ -3,6 +3,7 @@
  * Nothing opens what a layer's header names: it is written anew, or told, and each layer is judged before.
  */
 import { join } from 'node:path';
+import { nameOf } from '@virtkeep/shared/beneath';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { roundUp } from '@virtkeep/shared/units';
@@ -72,11 +73,11 @@ export async function openDisk(
   const layers = unpackedLayers(archive, disk);
   const [lowest] = disk.record.layers;
   if (layers.includes(lowest!)) return stacked(context, reading, disk, { layers, below: base });
-  const { slice, header } = await judgedSlice(context.signal, archive, disk, lowest!.member);
+  const { place, slice, header } = await judgedSlice(context.signal, archive, disk, lowest!.member);
   if (layers.length > 0) {
     // its own header is believed
     if (header.backingFile !== undefined) throw damaged(archive, `${slice.member} stands on another file`);
-    const below = { path: bottomBacking(archive.path, slice), format: 'qcow2' };
+    const below = { path: bottomBacking(place, slice), format: 'qcow2' };
     return stacked(context, reading, disk, { layers, below });
   }
   requireSize(archive, disk, header.virtualSize);
@@ -85,27 +86,34 @@ export async function openDisk(
     driver: 'raw',
     offset: slice.offset,
     size,
-    file: { driver: 'file', filename: archive.path },
+    file: { driver: 'file', filename: place },
   };
   const backing = base && { driver: base.format, file: { driver: 'file', filename: base.path } };
   return { disk, node: { driver: 'qcow2', file, backing }, remove: async () => {} };
 }
 
-/** A layer where it stands, judged: by our own reading of its header, and by qemu-img under bounds. */
+/**
+ * A layer where it stands, judged: by our own reading of its header, by qemu-img under bounds, and by its hash where one is recorded.
+ * @returns as `place` the archive by its open file: whoever may write to the pool may put another one under its name
+ */
 async function judgedSlice(
   signal: AbortSignal,
   archive: Archive,
   disk: PlannedDisk,
   name: string,
-): Promise<{ slice: Slice; header: ImageHeader }> {
+): Promise<{ place: string; slice: Slice; header: ImageHeader }> {
   const member = archive.members.find(one => one.name === name);
   if (member === undefined || member.isSpecial) throw damaged(archive, `it has no layer "${name}"`);
   const slice = { member: name, offset: member.dataOffset, sizeBytes: member.sizeBytes };
-  const header = await readImageHeader(archive.path, slice.offset);
+  const place = nameOf((await archive.dataOf(name)).source);
+  const header = await readImageHeader(place, slice.offset);
   refuseHeader(archive, disk, name, header);
-  const info = await imageInfo(sliceSource(archive.path, slice), { signal, untrusted: true });
+  const info = await imageInfo(sliceSource(place, slice), { signal, untrusted: true });
   if (info.corrupt) throw damaged(archive, `"${name}" is marked as corrupt`);
-  return { slice, header };
+  const expected = member.sha256 ?? member.digest;
+  if (expected !== undefined && (await archive.sha256Of(name, signal, () => {})) !== expected)
+    throw new VirtkeepError('hash_mismatch', { member: name, path: archive.path });
+  return { place, slice, header };
 }
 
 async function stacked(

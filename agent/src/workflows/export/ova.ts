@@ -2,7 +2,9 @@
  * An OVA, written from its beginning to its end in one file: each disk goes straight to its place. Descriptor and manifest stand before the
  * disks and tell their sizes and hashes, so room is left for both.
  */
+
 import { join } from 'node:path';
+import { nameOf } from '@virtkeep/shared/beneath';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { Archive } from '../../archive/index.ts';
@@ -133,7 +135,8 @@ async function copyImage(
   const member = archive.members.find(one => one.name === name)!;
   if (archive.format === 'tar' && !member.isSpecial) {
     const lengthBytes = member.sizeBytes;
-    const copied = await copyRange(archive.path, member.dataOffset, { file, offset, signal, lengthBytes });
+    const place = nameOf((await archive.dataOf(name)).source);
+    const copied = await copyRange(place, member.dataOffset, { file, offset, signal, lengthBytes });
     const expected = member.sha256 ?? member.digest ?? copied.sha256;
     if (copied.sha256 !== expected)
       throw new VirtkeepError('hash_mismatch', { member: name, path: archive.path });

@@ -37,6 +37,8 @@ export interface ExportPlan {
 }
 
 const MAX_BASE = 60;
+/** As libvirt takes them: "vda", "sdaa". */
+const TARGET = /^[a-z][a-z0-9]{0,15}$/;
 
 /** A name that any tar, address and manifest can carry. */
 export function packageBase(name: string): string {
@@ -67,6 +69,13 @@ export function planExport({ archive, manifest, xml, filename }: Exported, forma
     filename,
   );
   const base = packageBase(config.name);
+  // names of files are made of them
+  for (const target of [...records.keys(), ...manifest.isos.map(iso => iso.target)])
+    if (!TARGET.test(target))
+      throw new VirtkeepError('archive_damaged', {
+        path: filename,
+        reason: `it names a device "${target.slice(0, 50)}"`,
+      });
   const disks = vm.disks.map(({ target, adapter }, at): PlannedDisk => {
     const record = records.get(target)!;
     const encrypted = record.encryption ?? config.disks.find(disk => disk.targetDev === target)?.encrypted;
@@ -94,8 +103,12 @@ export function planExport({ archive, manifest, xml, filename }: Exported, forma
 const endingOf = (vm: ExportedVm, target: string): string =>
   vm.drives.find(drive => drive.target === target)?.device === 'floppy' ? 'img' : 'iso';
 
-/** What the backup has besides, or has not. A definition of libvirt says all the rest. */
-function leftOut({ snapshots, disks, isos }: Manifest, xml: string, format: ExportFormat): string[] {
+/** What the backup has besides, or has not. What the gate takes out of a definition is known when that is written. */
+function leftOut(
+  { snapshots, disks, isos, nvram, tpm }: Manifest,
+  xml: string,
+  format: ExportFormat,
+): string[] {
   const warnings: string[] = [];
   if (snapshots.length > 0) {
     const names = snapshots.slice(0, 10).map(({ name }) => `"${name}"`);
@@ -105,11 +118,14 @@ function leftOut({ snapshots, disks, isos }: Manifest, xml: string, format: Expo
     );
   }
   if (format !== 'qcow2') return warnings;
+  if (nvram !== null) warnings.push('UEFI variables stay behind: boot entries are made anew.');
+  if (tpm !== null)
+    warnings.push('The contents of the TPM stay behind: BitLocker asks for its recovery key.');
   const packed = new Set([...disks.map(({ target }) => target), ...isos.flatMap(imageTarget)]);
   for (const { targetDev, source, device } of parseDomain(xml).disks)
     if (source !== '' && !packed.has(targetDev))
       warnings.push(
-        `The ${device} ${targetDev} (${source}) is not in the backup; the definition names it as it was.`,
+        `The ${device} ${targetDev} (${source}) is not in the backup, and left out of the definition.`,
       );
   return warnings;
 }

@@ -1,5 +1,6 @@
 /** Disks of a foreign VM that are converted before it is their turn in the archive: several at a time, into spare files beside it. */
 import type { FileHandle } from 'node:fs/promises';
+import { throwIfAborted } from '@virtkeep/shared/abort';
 import { nameOf, open } from '@virtkeep/shared/beneath';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { convertToQcow2 } from '../../archive/index.ts';
@@ -69,6 +70,8 @@ export class ConversionsAhead {
    */
   async path(index: number): Promise<string> {
     this.#fill();
+    // nothing is begun any more when another one failed
+    throwIfAborted(this.signal);
     const { file } = await this.#spares.get(index)!;
     return nameOf(file);
   }

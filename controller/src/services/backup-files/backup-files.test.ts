@@ -141,7 +141,14 @@ describe('a scan', () => {
   });
 
   test('forgets a disk image that it did not find: a descriptor may have it as a part of its own by now', async () => {
-    const image = { ...FILE, id: 'i', archiveId: '', filename: 'd/x.vmdk', path: '/p/backups/d/x.vmdk', type: 'disk' };
+    const image = {
+      ...FILE,
+      id: 'i',
+      archiveId: '',
+      filename: 'd/x.vmdk',
+      path: '/p/backups/d/x.vmdk',
+      type: 'disk',
+    };
     await scan('p', [FILE, image]);
     expect(await statusOf('i')).toBe('ACTIVE');
     await scan('p', [FILE]);
