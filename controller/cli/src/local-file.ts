@@ -54,9 +54,10 @@ function wantedOf(sources: Source[], path: string): Source {
 }
 
 async function basePool(client: Client, given: string | undefined): Promise<Named> {
-  const [node, another] = given
+  const nodes: Named[] = given
     ? [await client.get<Named>(`/api/nodes/${given}/`)]
     : await client.all<Named>('/api/nodes/');
+  const [node, another] = nodes;
   const base = node && !another ? node.base_datapool : undefined;
   if (!base)
     throw new CliError('Which data pool is the file to be uploaded to? Give --pool.', ExitCode.usage);

@@ -1,8 +1,15 @@
 /** Files that a user sends by the command, through a connection that is cut, to a node that really takes them. */
 import { createHash, randomBytes } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, connect, type Server, type Socket } from 'node:net';
-import type { AddressInfo } from 'node:net';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
@@ -145,7 +152,11 @@ describe('library upload', () => {
   });
 
   test('what is no file of ours, is not there, or is several with one hash', async () => {
-    for (const wrong of [[atHome('x.sh')], [join(home, 'none')], [home, atHome('y.ova'), '--sha256', '0'.repeat(64)]])
+    for (const wrong of [
+      [atHome('x.sh')],
+      [join(home, 'none')],
+      [home, atHome('y.ova'), '--sha256', '0'.repeat(64)],
+    ])
       expect(await upload(...wrong)).toMatchObject({ code: 2, stdout: '' });
     await left([]);
   });
@@ -168,13 +179,18 @@ describe('a file here where one of the library is wanted', () => {
     expect(done.stderr).toContain(`Uploading ${name}, 3.00 MiB, to the data pool ${pool.name}`);
     expect(done.code).toBe(0);
     expect(readFileSync(join(backups(), name)).equals(BYTES)).toBe(true);
-    expect(askedFor()).toEqual([[expect.anything(), expect.objectContaining({ poolId: pool.id, filename: name })]]);
+    expect(askedFor()).toEqual([
+      [expect.anything(), expect.objectContaining({ poolId: pool.id, filename: name })],
+    ]);
   });
 
   test('without a pool it goes to the base pool of the node; a descriptor brings its disks', async () => {
     atHome('disk.vmdk');
     node.agent.setPool({ ...node.agent.pools.get(pool.id)!, isBase: true });
-    await until(async () => (await node.rest.call('GET', `/api/nodes/${node.agent.id}/`)).body.base_datapool === pool.id);
+    await until(
+      async () =>
+        (await node.rest.call('GET', `/api/nodes/${node.agent.id}/`)).body.base_datapool === pool.id,
+    );
     const done = await command('restore', atHome('a.ovf', '<ovf/>'), '--no-wait');
     // what the descriptor lacks is said by who reads it: it was uploaded before
     expect(done.stderr).toContain('Uploading home/disk.vmdk');

@@ -1,6 +1,6 @@
 /** Uploads through a real controller that is killed meanwhile, to two real nodes that share a pool. */
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { request as httpsRequest } from 'node:https';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
@@ -124,11 +124,33 @@ test('a name on its way through a node that is gone: the other one says so, and 
 test('a disk image of the user becomes a VM by one command', async () => {
   const raw = join(world.dir, 'mine.raw');
   const image = join(world.dir, 'mine.vmdk');
-  mkdirSync(world.dir, { recursive: true });
   writeFileSync(raw, BYTES.subarray(0, 2 * MiB));
-  await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'vmdk', '-o', 'subformat=streamOptimized', raw, image]);
+  await run([
+    'qemu-img',
+    'convert',
+    '-f',
+    'raw',
+    '-O',
+    'vmdk',
+    '-o',
+    'subformat=streamOptimized',
+    raw,
+    image,
+  ]);
   const node = world.agent.node.name;
-  const argv = ['import', 'disk', image, '--name', 'mine', '--memory', '64MiB', '--cpus', '1', '--node', node];
+  const argv = [
+    'import',
+    'disk',
+    image,
+    '--name',
+    'mine',
+    '--memory',
+    '64MiB',
+    '--cpus',
+    '1',
+    '--node',
+    node,
+  ];
   process.env.VIRTKEEP_CA = world.controller.caFile;
   const done = await virtkeep({ url: world.rest.url, token: world.rest.token! }, argv);
   expect(done.stderr).toContain('Uploading mine.vmdk');

@@ -56,7 +56,8 @@ async function holdAt(point: string): Promise<Held> {
   const id = await begin(`${name}/shop.vmdk`);
   const { offset } = await alone.uploads.write(part(id, 0, 2 * MiB));
   // of the last bytes nobody hears any more
-  if (point !== 'receive.mid') void alone.uploads.write(part(id, Number(offset), BYTES.length)).catch(() => {});
+  if (point !== 'receive.mid')
+    void alone.uploads.write(part(id, Number(offset), BYTES.length)).catch(() => {});
   await waitFor(`${point} to be reached`, () => existsSync(`${file}.reached`), 60_000, 20);
   return { id, name, told: Number(offset) };
 }
