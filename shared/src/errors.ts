@@ -421,7 +421,7 @@ export const ERRORS = {
   ),
   upload_under_way: passing(
     '40986',
-    'The file {path} is being uploaded already; what has come is in {partial}. Wait for that upload, or cancel it. When its node is gone for good, remove that file.',
+    'The file {path} is being uploaded already; what has come is in {partial}. Wait for that upload, or cancel it; should its node be gone for good, remove that file.',
   ),
   upload_busy: passing(
     '40987',

@@ -143,9 +143,11 @@ export class Client {
     return { accept: 'application/json', ...(token ? { authorization: `jwt ${token}` } : {}) };
   }
 
-  /** @throws CliError when the controller cannot be reached, or does not answer to the end */
+  /** @throws CliError when the controller cannot be reached, or does not answer to the end; what the bytes of a request throw */
   #reach<T>({ url }: HttpRequest, send: () => Promise<T>): Promise<T> {
     return send().catch(error => {
+      // what was to be sent could not be read here
+      if (error instanceof CliError) throw error;
       throw unreachable(url, error as NodeJS.ErrnoException);
     });
   }

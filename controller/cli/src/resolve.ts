@@ -21,16 +21,19 @@ export async function resolve(
   return single(found, collection, nameOrId);
 }
 
-/** Finds a backup file by its id or its exact file name. */
-export async function resolveFile(client: Client, nameOrId: string): Promise<Named & { filename: string }> {
-  if (UUID.test(nameOrId))
-    return client.get<Named & { filename: string }>(`/api/library/${nameOrId.toLowerCase()}/`);
-  const files = await client.all<Named & { filename: string }>('/api/library/');
-  return single(
-    files.filter(file => file.filename === nameOrId),
-    'backups',
-    nameOrId,
-  );
+export type LibraryFile = Named & { filename: string };
+
+/** Finds a backup file by its id or its exact file name. @throws CliError as `resolve` */
+export async function resolveFile(client: Client, nameOrId: string): Promise<LibraryFile> {
+  return (await findFile(client, nameOrId)) ?? single<LibraryFile>([], 'backups', nameOrId);
+}
+
+/** As `resolveFile`; undefined: no file has this name. @throws CliError as `resolve` */
+export async function findFile(client: Client, nameOrId: string): Promise<LibraryFile | undefined> {
+  if (UUID.test(nameOrId)) return client.get<LibraryFile>(`/api/library/${nameOrId.toLowerCase()}/`);
+  const files = await client.all<LibraryFile>('/api/library/');
+  const found = files.filter(file => file.filename === nameOrId);
+  return found.length === 0 ? undefined : single(found, 'backups', nameOrId);
 }
 
 /** Finds a saved state of a VM by its id or its exact name. */

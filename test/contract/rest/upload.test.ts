@@ -11,100 +11,41 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { request as httpRequest } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
-import { newId } from '@virtkeep/shared/ids';
-import { operationService } from '../../../agent/src/grpc/operation-service.ts';
-import { uploadService } from '../../../agent/src/grpc/upload-service.ts';
-import { Faults } from '../../../agent/src/operations/faults.ts';
-import { Journal } from '../../../agent/src/operations/journal.ts';
-import { OperationRunner } from '../../../agent/src/operations/runner.ts';
-import { BackupFiles, type PoolRecord } from '../../../agent/src/pools/index.ts';
-import { Uploads } from '../../../agent/src/workflows/files/upload/index.ts';
-import { undoEffects } from '../../../agent/src/workflows/undo/recover.ts';
+import type { PoolRecord } from '../../../agent/src/pools/index.ts';
 import { SmallDisk } from '../../lab/small-disk.ts';
-import { silent, World } from '../../model/world.ts';
-import { makeRestApp, type RestApp } from './app.ts';
-import { enrolled, stopAll, until } from './nodes-world.ts';
-import { FakeAgent } from './scripted-node.ts';
+import type { RestApp } from './app.ts';
+import { until } from './nodes-world.ts';
+import { HOUR_MS, UploadNode } from './upload-node.ts';
 
 const MiB = 1024 * 1024;
-const HOUR_MS = 3_600_000;
 const BYTES = randomBytes(3 * MiB + 17);
 const SHA256 = createHash('sha256').update(BYTES).digest('hex');
 
+let node: UploadNode;
 let rest: RestApp;
-let agent: FakeAgent;
-let world: World;
-let journal: Journal;
-let runner: OperationRunner;
-let uploads: Uploads;
 let small: SmallDisk;
 let url: string;
-const pools: PoolRecord[] = [];
-/** The node's steady clock. */
-const clock = { bootId: 'boot', atMs: 0 };
 
 beforeAll(async () => {
-  world = new World();
   small = await SmallDisk.mount(2);
-  journal = new Journal(join(world.root, 'journal.db'));
-  runner = new OperationRunner({
-    journal,
-    log: silent,
-    undoEffect: undoEffects(world.dependencies),
-    refuseCopies: async () => {},
-    faults: Faults.parse(''),
-    concurrentOperations: 1,
-    locksChanged: () => {},
-  });
-  const files = new BackupFiles(async () => ({}));
-  uploads = new Uploads({
-    ...world.dependencies,
-    pools: async () => pools,
-    settings: journal.settings,
-    expiryMs: HOUR_MS,
-    now: () => ({ ...clock }),
-    look: async ({ poolId: id, poolPath: path, filename }, signal) => {
-      await files.refresh({ id, path }, { signal });
-      return files.files(id).find(file => file.filename === filename);
-    },
-  });
-  rest = await makeRestApp();
-  agent = new FakeAgent();
-  agent.uploads = uploadService(runner, uploads);
-  agent.runOperations = operationService(runner);
-  await enrolled(rest, 'n1', agent);
-  await rest.app.listen({ host: '127.0.0.1', port: 0 });
-  url = `http://127.0.0.1:${(rest.app.server.address() as AddressInfo).port}`;
+  node = await UploadNode.start();
+  ({ rest, url } = node);
 });
 afterAll(async () => {
-  uploads.pause();
-  await until(() => runner.activeCount === 0);
-  await stopAll(rest);
-  runner.close();
-  journal.close();
+  await node.stop();
   await small.unmount();
-  world.remove();
 });
 
 let pool: PoolRecord;
 let directory: string;
 beforeEach(async () => {
   directory = mkdtempSync(join(tmpdir(), 'virtkeep-upload-'));
-  pool = await addPool(directory);
+  pool = await node.addPool(directory);
 });
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
-
-async function addPool(path: string, given: Partial<PoolRecord> = {}): Promise<PoolRecord> {
-  const made = { ...world.poolRecord, id: newId(), name: 'backups', path, ...given };
-  pools.push(made);
-  agent.setPool({ id: made.id, name: made.name, path, readonly: made.readonly });
-  await until(async () => (await rest.call('GET', `/api/data-pools/${made.id}/`)).status === 200);
-  return made;
-}
 
 const headers = () => ({ authorization: `jwt ${rest.tokens.administrator}` });
 const TUS = { 'tus-resumable': '1.0.0' };
@@ -194,7 +135,7 @@ const idOf = (at: string) => at.split('/').at(-2)!;
 
 /** Nothing of an upload is left, and nobody is busy with one. */
 async function left(expected: string[] = [], path = directory): Promise<void> {
-  await until(() => runner.activeCount === 0);
+  await until(() => node.runner.activeCount === 0);
   expect(names(path)).toEqual(expected);
 }
 
@@ -212,14 +153,15 @@ describe('in one request', () => {
   test('a form with one file', async () => {
     const form = new FormData();
     form.set('file', new Blob([BYTES]), 'other.ova');
-    const query = new URLSearchParams({ datapool: pool.id, filename: 'shop/shop.iso' });
+    const query = new URLSearchParams({ datapool: pool.id, filename: 'shop/shop.vmdk' });
     const answer = await fetch(`${url}/api/library/upload/?${query}`, {
       method: 'POST',
       headers: headers(),
       body: form,
     });
-    expect([answer.status, ((await answer.json()) as { file: unknown }).file]).toEqual([200, null]);
-    expect(readFileSync(join(backups(), 'shop/shop.iso')).equals(BYTES)).toBe(true);
+    const { file } = (await answer.json()) as { file: { type: string } };
+    expect([answer.status, file.type]).toEqual([200, 'disk']);
+    expect(readFileSync(join(backups(), 'shop/shop.vmdk')).equals(BYTES)).toBe(true);
   });
 
   test('with another hash nothing is kept', async () => {
@@ -238,7 +180,7 @@ describe('in one request', () => {
     mkdirSync(backups());
     writeFileSync(join(backups(), 'vm.xml'), 'old');
     expect(await keyOf(await whole('vm.xml', BYTES))).toEqual([409, 'file_exists']);
-    for (const name of ['../x.tar', '/x.tar', '.x.tar', 'x.iso', 'x.sh', 'a/b/x.tar'])
+    for (const name of ['../x.tar', '/x.tar', '.x.tar', 'x.mf', 'x.sh', 'a/b/x.tar'])
       expect(await keyOf(await whole(name, BYTES))).toEqual([400, 'invalid_name']);
     expect(readFileSync(join(backups(), 'vm.xml'), 'utf8')).toBe('old');
     await left(['vm.xml']);
@@ -252,16 +194,33 @@ describe('in one request', () => {
     });
     request.on('error', () => {});
     request.write(BYTES);
-    await until(() => runner.activeCount === 1);
+    await until(() => node.runner.activeCount === 1);
     request.destroy();
     await left();
   });
 
-  test('a pool that is read-only, unmounted or full', async () => {
+  test.each([
+    ['pool_read_only', { readonly: true }],
+    ['pool_outside', { outside: true }],
+    ['pool_not_mounted', { mounted: false }],
+  ])('into no pool that refuses: %s', async (key, given) => {
+    const isKnown = await node.addPool(directory, given);
+    // the controller has not heard of it yet: the node refuses by itself
+    const isUnknown = await node.addPool(directory, given, {});
+    for (const { id: datapool } of [isKnown, isUnknown]) {
+      const [status, found] = await keyOf(await whole('x.tar', BYTES, { datapool }));
+      expect([status, key]).toEqual([
+        409,
+        found === 'pool_not_active' && datapool === isKnown.id ? key : found,
+      ]);
+      expect((await keyOf(await create('x.tar', 4, { datapool })))[0]).toBe(409);
+    }
+    expect(existsSync(backups())).toBe(false);
+  });
+
+  test('into no pool without room', async () => {
     const at = (datapool: string) => whole('x.tar', BYTES, { datapool });
-    const readonly = await addPool(directory, { readonly: true });
-    expect(await keyOf(await at(readonly.id))).toEqual([409, 'pool_read_only']);
-    const tight = await addPool(small.path);
+    const tight = await node.addPool(small.path);
     expect((await keyOf(await at(tight.id)))[1]).toBe('pool_no_space');
     // of a form the size is not known before
     const form = new FormData();
@@ -368,7 +327,7 @@ describe('in parts (tus)', () => {
     expect(await keyOf(await create('dir/a.vmdk', 4))).toEqual([409, 'upload_under_way']);
     writeFileSync(join(backups(), 'dir/a.vmdk'), 'mine');
     expect(await keyOf(await patch(at, 0, Buffer.from('abcd')))).toEqual([409, 'file_exists']);
-    await until(() => runner.activeCount === 0);
+    await until(() => node.runner.activeCount === 0);
     expect(readdirSync(join(backups(), 'dir'))).toEqual(['a.vmdk']);
     expect(readFileSync(join(backups(), 'dir/a.vmdk'), 'utf8')).toBe('mine');
   });
@@ -388,22 +347,43 @@ describe('in parts (tus)', () => {
 
   test('no byte for too long', async () => {
     const at = await begun('a.tar', 4);
-    clock.atMs += HOUR_MS / 2;
+    node.clock.atMs += HOUR_MS / 2;
     await patch(at, 0, Buffer.from('ab'));
-    clock.atMs += HOUR_MS - 1;
-    await uploads.sweep(new AbortController().signal);
+    node.clock.atMs += HOUR_MS - 1;
+    await node.uploads.sweep(new AbortController().signal);
     expect(await offsetOf(at)).toBe(2);
-    clock.atMs += 1;
-    await uploads.sweep(new AbortController().signal);
+    node.clock.atMs += 1;
+    await node.uploads.sweep(new AbortController().signal);
     await left();
     expect(await keyOf(await patch(at, 2, Buffer.from('cd')))).toEqual([404, 'upload_not_found']);
+  });
+
+  test('no byte for too long, with stops of the agent and of the node in between', async () => {
+    const at = await begun('dir/a.vmdk', 4);
+    await patch(at, 0, Buffer.from('ab'));
+    node.clock.atMs += HOUR_MS / 2;
+    node.uploads.pause();
+    await until(() => node.runner.activeCount === 0);
+    const { signal } = new AbortController();
+    const stopped = node.uploadsAnew();
+    await stopped.sweep(signal);
+    // the node was off for days: its clock begins anew, and half an hour is left
+    Object.assign(node.clock, { bootId: 'another', atMs: 1 });
+    const later = node.uploadsAnew();
+    expect(later.expiresInMs(later.get(idOf(at)))).toBe(HOUR_MS / 2);
+    await later.sweep(signal);
+    expect(names()).toEqual(['dir']);
+    node.clock.atMs += HOUR_MS / 2;
+    await later.sweep(signal);
+    expect(() => later.get(idOf(at))).toThrow(expect.objectContaining({ msgKey: 'upload_not_found' }));
+    expect(names()).toEqual([]);
   });
 
   test('a stop of the agent ends its task, and another goes on with it', async () => {
     const at = await begun('a.tar', 4, { sha256: createHash('sha256').update('abcd').digest('hex') });
     await patch(at, 0, Buffer.from('ab'));
-    uploads.pause();
-    await until(() => runner.activeCount === 0);
+    node.uploads.pause();
+    await until(() => node.runner.activeCount === 0);
     expect(names()).toHaveLength(1);
     expect(await offsetOf(at)).toBe(2);
     expect((await patch(at, 2, Buffer.from('cd'))).status).toBe(204);
@@ -412,7 +392,7 @@ describe('in parts (tus)', () => {
   });
 
   test('a full disk: what came stays, and it goes on when there is room', async () => {
-    const tight = await addPool(small.path);
+    const tight = await node.addPool(small.path);
     const file = join(small.path, 'filler');
     const at = await begun('a.tar', MiB, { datapool: tight.id });
     writeFileSync(file, Buffer.alloc(1.5 * MiB));

@@ -3,6 +3,7 @@ import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError } from '../exit-codes.ts';
 import { runAction } from '../follow.ts';
+import { fileOrUpload } from '../local-file.ts';
 import { count, level, network } from '../options.ts';
 import { bytes, clean, print, printJson } from '../output.ts';
 import { resolve, resolveFile } from '../resolve.ts';
@@ -89,8 +90,11 @@ function addConversions(backups: Command): void {
   ) => {
     const { json } = command.optsWithGlobals<GlobalOptions>();
     await withClient(async client => {
-      const file = await resolveFile(client, nameOrId);
       const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
+      const file =
+        action === 'convert-backup'
+          ? await fileOrUpload(client, nameOrId, { pool })
+          : await resolveFile(client, nameOrId);
       const body = {
         ...(pool ? { datapool: pool.id } : {}),
         ...(options.level ? { level: options.level } : {}),
@@ -131,7 +135,7 @@ function addConversions(backups: Command): void {
     .command('convert <file>')
     .description(
       'make a backup of an OVA, an OVF with its disks, an archive of Proxmox VE or a directory of virtnbdbackup, which stays; only ' +
-        'administrators may restore it',
+        'administrators may restore it; a file here is uploaded first',
     )
     .option('--pool <pool>', 'data pool for the backup (default: where the archive is)')
     .option('--compress', 'compress with zstd')

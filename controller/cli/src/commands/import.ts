@@ -3,9 +3,10 @@ import type { Client, Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { follow, type Started } from '../follow.ts';
+import { fileOrUpload } from '../local-file.ts';
 import { count } from '../options.ts';
 import { parseBytes, print, printJson } from '../output.ts';
-import { type Named, resolve, resolveFile } from '../resolve.ts';
+import { type Named, resolve } from '../resolve.ts';
 
 interface ImportOptions {
   node?: string;
@@ -31,7 +32,7 @@ export function addImport(program: Command): void {
   group
     .command('disk <file>')
     .description(
-      'a disk image of a data pool as the disk of a new VM, or as a further one of a VM; administrators only',
+      'a disk image of a data pool, or a file here, which is uploaded first, as the disk of a new VM, or as a further one of a VM; administrators only',
     )
     .option('--node <node>', 'node of the VM (default: the only one, or that of --vm)')
     .option('--pool <pool>', 'data pool for the disk (default: where the image is)')
@@ -89,13 +90,14 @@ function refuseMixed(options: ImportOptions): void {
 }
 
 async function bodyOf(client: Client, nameOrId: string, options: ImportOptions): Promise<Json> {
-  const file = await resolveFile(client, nameOrId);
   const vm = options.vm ? await resolve(client, 'domains', options.vm) : undefined;
   const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
+  const node = await nodeOf(client, options.node, vm);
+  const file = await fileOrUpload(client, nameOrId, { pool, node });
   const { name, memory: memory_count, cpus: cpu_count, os, uefi, network, format, bus, virtio } = options;
   return {
     file: file.id,
-    node: await nodeOf(client, options.node, vm),
+    node,
     ...(pool ? { datapool: pool.id } : {}),
     ...(format ? { format } : {}),
     ...(bus ? { target_bus: bus } : {}),

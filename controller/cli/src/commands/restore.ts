@@ -3,9 +3,10 @@ import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { follow, type Started } from '../follow.ts';
+import { fileOrUpload } from '../local-file.ts';
 import { bandwidth, network } from '../options.ts';
 import { print, printJson } from '../output.ts';
-import { type Named, resolve, resolveFile } from '../resolve.ts';
+import { type Named, resolve } from '../resolve.ts';
 
 interface RestoreOptions {
   node?: string;
@@ -34,7 +35,7 @@ export function addRestore(program: Command): void {
   program
     .command('restore <backup>')
     .description(
-      'restore a VM from a backup, as a new VM or in place of a lost one; or from an OVA, an OVF with its disks or an archive of Proxmox VE (administrators only)',
+      'restore a VM from a backup, as a new VM or in place of a lost one; or from an OVA, an OVF with its disks or an archive of Proxmox VE (administrators only); a file here is uploaded first',
     )
     .option('--node <node>', 'node to restore on (default: the only one)')
     .option(
@@ -77,11 +78,11 @@ export function addRestore(program: Command): void {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       refuseMixed(options);
       await withClient(async client => {
-        const file = await resolveFile(client, nameOrId);
         const node = options.node
           ? await resolve(client, 'nodes', options.node)
           : onlyNode(await client.all<Named>('/api/nodes/'));
         const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
+        const file = await fileOrUpload(client, nameOrId, { pool, node: node.id });
         const started = options.configOnly
           ? await client.post<Started>(
               '/api/domains/config-restore/',

@@ -1,0 +1,128 @@
+/** Files here that go into a data pool, part by part, over cut connections too (tus). */
+import { createReadStream } from 'node:fs';
+import { readdir, stat } from 'node:fs/promises';
+import { resolve as absolute, basename, dirname, join } from 'node:path';
+import { Readable } from 'node:stream';
+import { setTimeout as pause } from 'node:timers/promises';
+import { Presets, SingleBar } from 'cli-progress';
+import type { Client, Json } from './client.ts';
+import { CliError, ExitCode } from './exit-codes.ts';
+import { bytes, note } from './output.ts';
+
+/** A file here, and its name in the data pool. */
+export interface Source {
+  path: string;
+  filename: string;
+  sizeBytes: number;
+}
+
+/** A connection that is cut is tried again so often without a byte in between. */
+const TRIES = 10;
+const PAUSE_MS = 2_000;
+const MAX_FILES = 1_000;
+
+export const isDescriptor = (name: string): boolean => name.toLowerCase().endsWith('.ovf');
+
+/**
+ * The files of a path: itself, or all of a directory. An OVF descriptor brings its directory; descriptors come last, so that nobody sees
+ * one before its disks.
+ * @throws CliError usage: it cannot be read, or has no files or too many
+ */
+export async function sourcesOf(path: string): Promise<Source[]> {
+  const found = await statOf(path);
+  if (found.isFile() && !isDescriptor(path))
+    return [{ path, filename: basename(path), sizeBytes: found.size }];
+  const directory = absolute(found.isFile() ? dirname(path) : path);
+  const entries = await readdir(directory, { withFileTypes: true });
+  const files = entries
+    .filter(entry => entry.isFile() && !entry.name.startsWith('.'))
+    .map(({ name }) => name);
+  if (files.length === 0) throw new CliError(`${path} has no files.`, ExitCode.usage);
+  if (files.length > MAX_FILES)
+    throw new CliError(`${path} has more than ${MAX_FILES} files.`, ExitCode.usage);
+  const isLast = (name: string) => Number(isDescriptor(name));
+  files.sort((a, b) => isLast(a) - isLast(b) || (a < b ? -1 : 1));
+  return Promise.all(
+    files.map(async name => {
+      const { size } = await statOf(join(directory, name));
+      return { path: join(directory, name), filename: `${basename(directory)}/${name}`, sizeBytes: size };
+    }),
+  );
+}
+
+const statOf = (path: string) =>
+  stat(path).catch((error: Error) => {
+    throw new CliError(`Cannot read ${path}: ${error.message}`, ExitCode.usage);
+  });
+
+/**
+ * Sends a file part by part until all of it is there.
+ * @param target `sha256`, hex: with another one it is not kept; empty: it is not compared
+ * @returns the record of the upload
+ * @throws CliError as the controller answers; unreachable when the connection is cut again and again
+ */
+export async function send(
+  client: Client,
+  source: Source,
+  target: { datapool: string; sha256: string },
+): Promise<Json> {
+  const { filename, sizeBytes } = source;
+  const at = await client.tusCreate('/api/library/upload/', sizeBytes, { ...target, filename });
+  const bar = progressBar(sizeBytes);
+  try {
+    let offset = 0;
+    for (let failed = 0; offset < sizeBytes; ) {
+      const before = offset;
+      try {
+        const stream = Readable.from(bytesFrom(source, offset, count => bar.add(count)));
+        offset = await client.tusSend(at, offset, sizeBytes - offset, stream);
+      } catch (error) {
+        if (!isPassing(error) || failed >= TRIES) throw error;
+        await pause(PAUSE_MS);
+        offset = await client.tusOffset(at).catch(() => before);
+        bar.set(offset);
+        note(`${filename}: the connection was cut; going on at ${bytes(offset)}`);
+        failed = offset > before ? 0 : failed + 1;
+      }
+    }
+  } finally {
+    bar.stop();
+  }
+  return client.get(at);
+}
+
+/** Exactly the bytes that were announced, although the file may grow meanwhile. @throws CliError it became shorter, or cannot be read */
+async function* bytesFrom({ path, sizeBytes }: Source, offset: number, sent: (count: number) => void) {
+  let at = offset;
+  const failed = (reason: string) => new CliError(`Cannot read ${path}: ${reason}`);
+  try {
+    for await (const chunk of createReadStream(path, { start: offset, end: sizeBytes - 1 })) {
+      const data = chunk as Buffer;
+      at += data.length;
+      yield data;
+      sent(data.length);
+    }
+  } catch (error) {
+    throw failed((error as Error).message);
+  }
+  if (at < sizeBytes) throw failed('it became shorter while it was sent');
+}
+
+/** A cut connection, a node or a controller that restarts; an upload whose other connection still hangs. */
+const isPassing = (error: unknown): boolean =>
+  error instanceof CliError &&
+  (error.exitCode === ExitCode.unreachable || /\(409(87|88)\)/.test(error.message));
+
+/** A bar on a terminal. */
+function progressBar(sizeBytes: number): { add(n: number): void; set(n: number): void; stop(): void } {
+  if (!process.stderr.isTTY) return { add: () => {}, set: () => {}, stop: () => {} };
+  const format = '{bar} {percentage}%  {amount}';
+  const bar = new SingleBar({ format, hideCursor: true, stream: process.stderr }, Presets.shades_classic);
+  let done = 0;
+  const set = (value: number) => {
+    done = value;
+    bar.update(done, { amount: `${bytes(done)} of ${bytes(sizeBytes)}` });
+  };
+  bar.start(sizeBytes, 0, { amount: bytes(0) });
+  return { add: count => set(done + count), set, stop: () => bar.stop() };
+}
