@@ -199,10 +199,10 @@ describe('a file here where one of the library is wanted', () => {
   });
 
   test('one of the library of that name is taken, and nothing is uploaded', async () => {
-    expect((await upload(atHome('web.vmdk'))).code).toBe(0);
-    const done = await command('import', 'disk', 'web.vmdk', ...newVm);
+    expect((await upload(atHome('own.vmdk'))).code).toBe(0);
+    const done = await command('import', 'disk', 'own.vmdk', ...newVm);
     expect([done.code, done.stderr]).toEqual([0, '']);
-    await left(['web.vmdk']);
+    await left(['own.vmdk']);
   });
 
   test('a name of the pool that is taken, and what is nowhere', async () => {
@@ -210,6 +210,7 @@ describe('a file here where one of the library is wanted', () => {
     const path = atHome('web.vmdk', 'another');
     expect(await command('import', 'disk', path, '--pool', pool.name, ...newVm)).toMatchObject({ code: 5 });
     expect(await command('backups', 'convert', join(home, 'none.ova'))).toMatchObject({ code: 4 });
+    atHome('second.vmdk');
     expect(await command('backups', 'convert', home, '--pool', pool.name)).toMatchObject({ code: 2 });
     expect(readFileSync(join(backups(), 'web.vmdk')).equals(BYTES)).toBe(true);
     expect(askedFor()).toEqual([]);

@@ -194,6 +194,7 @@ const CONFIG_RESTORE_ERRORS = [
 ] as const;
 
 const RESTORE_ERRORS = [
+  'tool_missing',
   ...POOL_WRITE,
   ...ARCHIVE_READ,
   ...FOREIGN_READ,

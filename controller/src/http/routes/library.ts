@@ -168,6 +168,7 @@ const EXPORT_ERRORS = [
   'template_missing',
   'template_mismatch',
   'power_state_conflict',
+  'template_has_clones',
   'export_unsupported',
   'xml_invalid',
   'qemu_img_failed',
