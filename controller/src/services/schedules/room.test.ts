@@ -260,6 +260,8 @@ test.each([
       else await tasks.finish(id, { status: 'SUCCESS' });
     };
     await room.tick(DUE);
+    // one whose turn comes while room is made for the other waits, and is asked again
+    if (room.written.length < 2) await room.tick('2026-03-01T02:00:30Z');
     expect(room.written.toSorted()).toEqual(['m', other].toSorted());
     expect(room.removed).toEqual(['f0', 'f1', 'f2'].slice(0, files));
   },
