@@ -208,7 +208,8 @@ export function definitionAt(
   const { root: gated, leftOut } = sanitizeTree(root, gate);
   applyMetadata(gated, NO_METADATA);
   applyIdentity(gated, { name, uuid: newId() });
-  return { definition: serializeXml(gated), leftOut: [...leftOut, ...dropPasswords(gated)] };
+  const passwords = dropPasswords(gated);
+  return { definition: serializeXml(gated), leftOut: [...leftOut, ...passwords] };
 }
 
 const SUBJECT = 'the exported definition';
