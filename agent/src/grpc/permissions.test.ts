@@ -33,6 +33,7 @@ const MATRIX = `
   BackupService.Convert                                             controller
   BackupService.Delete                                              controller
   BackupService.Download                                   operator controller
+  BackupService.Export                                              controller
   BackupService.RecompressCopy                                      controller
   BackupService.Trim                                                controller
   BackupService.Recompress                                          controller

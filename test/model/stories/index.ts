@@ -69,6 +69,8 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
 export const WITHOUT_EFFECTS: readonly string[] = [
   // they read
   ...['verifyWorkflow', 'scanPool', 'refreshBackupWorkflow'],
+  // what it makes outlives it, and stands in the upload's own record (`workflows/files/upload/uploads.test.ts`)
+  'uploadFile',
   // one call that happens or does not
   ...['setPower', 'attachTools', 'detachTools', 'deleteBackupWorkflow'],
   // inside of a guest that runs
