@@ -19,7 +19,7 @@ const SHA256 = createHash('sha256').update(FILE).digest('hex');
 /** The kernel finds disks in its own time, and names them as it finds them. */
 const FIND_FILE = `mkdir -p /tmp/data
 for try in $(seq 300); do
-  file=$(ls /mnt/*/file /tmp/data/file 2>/dev/null) && exec sha256sum $file
+  for file in /mnt/*/file /tmp/data/file; do [ -f $file ] && exec sha256sum $file; done
   for disk in /dev/[sv]d[ab]; do mount -t ext4 -o ro $disk /tmp/data 2>/dev/null && break; done
   sleep 0.1
 done
