@@ -9,7 +9,7 @@ const base = {
     ],
   },
   transformIgnorePatterns: ['/node_modules/'],
-  modulePathIgnorePatterns: ['<rootDir>/\\.lab', '<rootDir>/\\.cache', '/dist/'],
+  modulePathIgnorePatterns: ['<rootDir>/\\.lab', '<rootDir>/\\.cache', '<rootDir>/bundle', '/dist/'],
 };
 
 export default {

@@ -3,10 +3,12 @@ import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { bundle } from './bundle.ts';
 import { ROOT, stage } from './stage.ts';
 
 const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string };
 const arch = execFileSync('dpkg', ['--print-architecture'], { encoding: 'utf8' }).trim();
+await bundle();
 const root = mkdtempSync(join(tmpdir(), 'virtkeep-deb-'));
 try {
   chmodSync(root, 0o755);

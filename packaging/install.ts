@@ -2,9 +2,11 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
+import { bundle } from './bundle.ts';
 import { stage } from './stage.ts';
 
 const target = resolve(process.argv[2] ?? '/');
+await bundle();
 stage(target);
 if (target === '/' && existsSync('/run/systemd/system')) {
   execFileSync('systemd-sysusers', ['/usr/lib/sysusers.d/virtkeep.conf']);

@@ -2,18 +2,13 @@
 import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { PROGRAMS } from './bundle.ts';
 
 export const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
 
 /** Where the product lives on an installed machine. */
 const HOME = '/usr/lib/virtkeep';
-const SOURCES = ['protos', 'shared', 'agent', 'controller'];
-/** Programs of /usr/bin and the file that each runs. */
-const PROGRAMS: Record<string, string> = {
-  virtkeep: 'controller/cli/src/main.ts',
-  'virtkeep-agent': 'agent/src/main.ts',
-  'virtkeep-controller': 'controller/src/main.ts',
-};
+const SOURCES = ['bundle', 'protos', 'shared', 'agent', 'controller'];
 /** Build inputs of a native package that its built form does not need. */
 const NOT_SHIPPED = /\/(deps|src|build\/Release\/(obj\.target|\.deps)|include|share|test|tests|docs?)$/;
 /** For compilers and debuggers only. */
@@ -25,7 +20,7 @@ interface LockEntry {
   link?: boolean;
 }
 
-/** Copies everything below `root`; settings that are there stay. The node modules must be installed and built. */
+/** Copies everything below `root`; settings that are there stay. The node modules must be installed and built, and the programs bundled. */
 export function stage(root: string): void {
   const home = join(root, HOME);
   mkdirSync(home, { recursive: true });
@@ -40,7 +35,7 @@ export function stage(root: string): void {
         !(slim && NOT_SHIPPED.test(file)) && !NOT_RUN.test(file) && !file.endsWith('/node_modules'),
     });
   }
-  for (const [name, script] of Object.entries(PROGRAMS)) putProgram(root, name, script);
+  for (const name of Object.keys(PROGRAMS)) putProgram(root, name);
   for (const unit of ['virtkeep-agent.service', 'virtkeep-controller.service']) {
     put(root, `/usr/lib/systemd/system/${unit}`, readFileSync(join(ROOT, 'packaging', 'systemd', unit)));
   }
@@ -83,11 +78,11 @@ function privateNode(): string {
   return `${HOME}/node_modules/${name}/bin/node`;
 }
 
-function putProgram(root: string, name: string, script: string): void {
+function putProgram(root: string, name: string): void {
   put(
     root,
     `/usr/bin/${name}`,
-    Buffer.from(`#!/bin/sh\nexec ${privateNode()} ${HOME}/${script} "$@"\n`),
+    Buffer.from(`#!/bin/sh\nexec ${privateNode()} ${HOME}/bundle/${name}.mjs "$@"\n`),
     0o755,
   );
 }

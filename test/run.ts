@@ -5,7 +5,7 @@
  * Two lanes run side by side: unit and contract tests, which compute, and those that start hypervisor nodes, five files at a
  * time: each has a world of its own, and waits for emulated guests more than it works.
  */
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
@@ -63,6 +63,8 @@ const WORKER_HEAP = ['--max-semi-space-size=32', '--min-semi-space-size=16', '--
 /** So long may a test run take to end once its results are written. */
 const LINGER_MS = 20_000;
 
+const BUNDLE = join(ROOT, 'bundle');
+
 const wanted = process.argv.slice(2);
 const scratch = mkdtempSync(join(tmpdir(), 'vk-run-'));
 const total: Outcome = { passed: 0, failed: 0, files: [] };
@@ -70,6 +72,7 @@ const total: Outcome = { passed: 0, failed: 0, files: [] };
 let stopped = false;
 process.once('exit', () => rmSync(scratch, { recursive: true, force: true }));
 
+execFileSync(process.execPath, [join(ROOT, 'packaging', 'bundle.ts')], { stdio: 'inherit' });
 await reportLeaks('an earlier run left behind, now removed');
 const isWanted = (project: string) => (wanted.length === 0 ? project !== 'soak' : wanted.includes(project));
 const lanes = LANES.map(lane => ({ ...lane, projects: lane.projects.filter(isWanted) })).filter(
@@ -124,7 +127,7 @@ async function runJest({ projects, flags, workers, limitMinutes }: Lane): Promis
       cwd: ROOT,
       // its report for people goes to stderr
       stdio: ['ignore', 'ignore', 'inherit'],
-      env: { ...process.env, CI: 'true', VIRTKEEP_TEST_RESULTS: results },
+      env: { ...process.env, CI: 'true', VIRTKEEP_TEST_RESULTS: results, VIRTKEEP_BUNDLE: BUNDLE },
     },
   );
   let cut = false;

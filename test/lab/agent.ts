@@ -5,7 +5,7 @@ import { stringify } from 'yaml';
 import { Daemon } from './daemon.ts';
 import { freePort } from './free-port.ts';
 import type { LabNode } from './node.ts';
-import { NODE_BIN, ROOT } from './paths.ts';
+import { NODE_BIN, programFile } from './paths.ts';
 import type { Rest } from './rest.ts';
 import { run } from './run.ts';
 
@@ -55,7 +55,7 @@ export class LabAgent {
     });
     const argv = [
       NODE_BIN,
-      join(ROOT, 'agent', 'src', 'main.ts'),
+      programFile('virtkeep-agent'),
       'enroll',
       '--config',
       join(this.dir, 'agent.yaml'),
@@ -87,7 +87,7 @@ export async function makeAgent(options: AgentOptions): Promise<LabAgent> {
 }
 
 export function agentArgv(dir: string): [string, ...string[]] {
-  return [NODE_BIN, join(ROOT, 'agent', 'src', 'main.ts'), '--config', join(dir, 'agent.yaml')];
+  return [NODE_BIN, programFile('virtkeep-agent'), '--config', join(dir, 'agent.yaml')];
 }
 
 function listens(port: number): Promise<boolean> {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { stringify } from 'yaml';
 import { Daemon } from './daemon.ts';
 import { freePort } from './free-port.ts';
-import { NODE_BIN, ROOT } from './paths.ts';
+import { NODE_BIN, programFile } from './paths.ts';
 import { Rest } from './rest.ts';
 
 export const ADMIN = 'admin';
@@ -82,5 +82,5 @@ export async function makeController(options: ControllerOptions): Promise<LabCon
 }
 
 export function controllerArgv(dir: string): [string, ...string[]] {
-  return [NODE_BIN, join(ROOT, 'controller', 'src', 'main.ts'), '--config', join(dir, 'controller.yaml')];
+  return [NODE_BIN, programFile('virtkeep-controller'), '--config', join(dir, 'controller.yaml')];
 }

@@ -32,5 +32,18 @@ export function listWorldDirs(): string[] {
     .map(name => join(WORLDS, name));
 }
 
+/** Where a program begins: its bundle, as it is installed, in a run of all tests; else its source. */
+const PROGRAMS = {
+  virtkeep: 'controller/cli/src/main.ts',
+  'virtkeep-agent': 'agent/src/main.ts',
+  'virtkeep-controller': 'controller/src/main.ts',
+};
+
+/** The file of a program, for the private Node. */
+export function programFile(name: keyof typeof PROGRAMS): string {
+  const { VIRTKEEP_BUNDLE } = process.env;
+  return VIRTKEEP_BUNDLE === undefined ? join(ROOT, PROGRAMS[name]) : join(VIRTKEEP_BUNDLE, `${name}.mjs`);
+}
+
 /** The private Node that everything of the project runs on. */
 export const NODE_BIN = process.execPath;

@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { programFile } from '../../lab/paths.ts';
 
 // A scripted REST server stands in for the controller: what is tested is what the command sends, prints and returns.
 type Answer = { status?: number; body: unknown };
@@ -13,7 +14,7 @@ type Script = (method: string, path: string, body: unknown) => Answer;
 const VM = '11111111-1111-4111-8111-111111111111';
 const FILE = '22222222-2222-4222-8222-222222222222';
 const TASK = '33333333-3333-4333-8333-333333333333';
-const MAIN = new URL('../../../controller/cli/src/main.ts', import.meta.url).pathname;
+const MAIN = programFile('virtkeep');
 
 let server: Server;
 let script: Script;

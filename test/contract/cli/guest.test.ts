@@ -18,10 +18,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer, json } from 'node:stream/consumers';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
+import { programFile } from '../../lab/paths.ts';
 
 const VM = '11111111-1111-4111-8111-111111111111';
 const TASK = '33333333-3333-4333-8333-333333333333';
-const MAIN = new URL('../../../controller/cli/src/main.ts', import.meta.url).pathname;
+const MAIN = programFile('virtkeep');
 const base64 = (data: string | Buffer) => Buffer.from(data).toString('base64');
 
 type Fargs = Record<string, unknown>;

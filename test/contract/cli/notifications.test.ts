@@ -5,10 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { EXAMPLE_DATA } from '../../../controller/src/services/notifications/events.ts';
+import { programFile } from '../../lab/paths.ts';
 import { isSigned, MailServer, newCertificate, WebhookReceiver } from '../notifications/receivers.ts';
 import { makeRestApp, type RestApp } from '../rest/app.ts';
 
-const MAIN = new URL('../../../controller/cli/src/main.ts', import.meta.url).pathname;
+const MAIN = programFile('virtkeep');
 const PASSWORD = 'cli-mail-password';
 
 let rest: RestApp;

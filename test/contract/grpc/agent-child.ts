@@ -14,9 +14,10 @@ import { HealthDefinition } from 'nice-grpc-server-health';
 import { stringify } from 'yaml';
 import { storeIdentity } from '../../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../../controller/src/pki/authority.ts';
+import { programFile } from '../../lab/paths.ts';
 import { issue, newAuthority } from './pki.ts';
 
-const MAIN = join(import.meta.dirname, '../../../agent/src/main.ts');
+const MAIN = programFile('virtkeep-agent');
 
 type LogLine = Record<string, unknown>;
 

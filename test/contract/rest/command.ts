@@ -2,8 +2,9 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
+import { programFile } from '../../lab/paths.ts';
 
-const CLI = new URL('../../../controller/cli/src/main.ts', import.meta.url).pathname;
+const CLI = programFile('virtkeep');
 
 export interface CommandResult {
   code: number;

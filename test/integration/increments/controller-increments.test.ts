@@ -5,11 +5,12 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import type { Guest } from '../../lab/guest.ts';
+import { programFile } from '../../lab/paths.ts';
 import type { Rest } from '../../lab/rest.ts';
 import { waitFor } from '../../lab/run.ts';
 import { startWorld, type World } from '../../lab/world.ts';
 
-const MAIN = new URL('../../../controller/cli/src/main.ts', import.meta.url).pathname;
+const MAIN = programFile('virtkeep');
 
 interface FileRecord {
   id: string;
