@@ -2,7 +2,7 @@
  * Runs the tests, tells which files took longest, and prints, as the very last line, how many passed and failed.
  * usage: run.ts [project…]   (unit, contract, integration, e2e; default all of them; soak only when it is asked for)
  *
- * Two lanes run side by side: unit and contract tests, which compute, and those that start hypervisor nodes, five files at a
+ * Two lanes run side by side: unit and contract tests, which compute, and those that start hypervisor nodes, three files at a
  * time: each has a world of its own, and waits for emulated guests more than it works.
  */
 import { execFileSync, spawn } from 'node:child_process';
@@ -44,10 +44,10 @@ const LANES: readonly Lane[] = [
   {
     projects: ['unit', 'contract'],
     flags: ['--testTimeout=300000'],
-    workers: 2,
+    workers: 1,
     limitMinutes: 80,
   },
-  { projects: ['integration', 'e2e'], flags: [], workers: 5, limitMinutes: 80 },
+  { projects: ['integration', 'e2e'], flags: [], workers: 3, limitMinutes: 80 },
   { projects: ['soak'], flags: [], workers: 1, limitMinutes: 180 },
 ];
 
