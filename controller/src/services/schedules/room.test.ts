@@ -376,14 +376,20 @@ test('a node that never says what is free does not keep the backups of the other
   room.vms.set('x', { nodeId: 'n2', gb: 1 });
   await room.add(['a', 'b', 'c']);
   await room.world.add({ ...TASK, free_space_cleanup: false, entities: ['x'] });
-  room.says = nodeId => nodeId !== 'n1';
   const timeouts: AbortController[] = [];
   jest.spyOn(AbortSignal, 'timeout').mockImplementation(() => {
     const timeout = new AbortController();
-    // the choice of what begins waits for this one; the others last until the test is over
-    if (timeouts.push(timeout) === 1) timeout.abort();
+    timeouts.push(timeout);
     return timeout.signal;
   });
+  let asked = 0;
+  room.says = nodeId => {
+    if (nodeId !== 'n1') return true;
+    asked += 1;
+    // the choice of what begins waits for the first answer; the others last until the test is over
+    if (asked === 1) for (const timeout of timeouts) timeout.abort();
+    return false;
+  };
   room.world.now = Date.parse(DUE);
   await room.scheduler.tick();
   await until(() => room.written.includes('x'));
