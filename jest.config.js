@@ -35,6 +35,10 @@ export default {
       testMatch: [
         '<rootDir>/test/{soak,model}/**/*.test.ts',
         '<rootDir>/test/e2e/{lending-random,long-increments}.test.ts',
+        // every case of those of which `make test` runs a few (test/lab/few.ts)
+        '<rootDir>/test/e2e/faults-{increment-compressed,instant,recompress,template-clone,trim}.test.ts',
+        '<rootDir>/test/integration/export/export-faults.test.ts',
+        '<rootDir>/test/integration/restore/{appliance,config,convert,convert-ovf,convert-virtnbd,import-disk-faults}.test.ts',
         '<rootDir>/agent/src/ovf/hostile.test.ts',
         '<rootDir>/agent/src/appliance/vma/mutations.test.ts',
         '<rootDir>/controller/src/services/retention/plan.random.test.ts',

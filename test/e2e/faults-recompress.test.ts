@@ -8,6 +8,7 @@ import { appendState, noise, writeArchive } from '../../agent/src/archive/test-k
 import { RECOMPRESS_STEPS } from '../../agent/src/workflows/files/recompress.ts';
 import { type Operation, OperationState } from '../../shared/src/gen/virtkeep/agent/v1/operation.ts';
 import { newId } from '../../shared/src/ids.ts';
+import { few } from '../lab/few.ts';
 import { waitFor } from '../lab/run.ts';
 import { AgentAlone, fileOf, INTERRUPTED, lostAnswer, momentsOf } from './agent-alone.ts';
 
@@ -101,7 +102,8 @@ describe.each([
   ['a.tar', 'a.tar.zst'],
   ['a.tar.zst', 'a.tar'],
 ])('%s to %s', (from, to) => {
-  test.each(moments)('kill -9 at %s', async moment => {
+  const own = from === 'a.tar' ? moments : few(moments, 'copy.mid', 'remove.before');
+  test.each(own)('kill -9 at %s', async moment => {
     await makeArchive(from);
     const operation = await alone.killedAt(`recompress.${moment}`, () => convert(from));
     if (late(moment)) {
@@ -114,7 +116,7 @@ describe.each([
     }
   });
 
-  test.each(moments.filter(moment => !late(moment)))('cancel at %s', async moment => {
+  test.each(own.filter(moment => !late(moment)))('cancel at %s', async moment => {
     await makeArchive(from);
     const operation = await alone.canceledAt(`recompress.${moment}`, () => convert(from));
     expect(operation.state).toBe(OperationState.CANCELED);

@@ -7,6 +7,7 @@ import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation
 import { KiB, MiB } from '@virtkeep/shared/units';
 import { EXPORT_STEPS } from '../../../agent/src/workflows/export/export.ts';
 import { INTERRUPTED, momentsOf } from '../../e2e/agent-alone.ts';
+import { few } from '../../lab/few.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { definePool, type Pool } from '../../lab/node.ts';
 import { SmallDisk } from '../../lab/small-disk.ts';
@@ -64,7 +65,7 @@ function expectNothing(): void {
 
 test.each([
   ...momentsOf(EXPORT_STEPS, 'read.mid', 'copy.mid').map(moment => ['ova', moment]),
-  ...['copy.mid', 'publish.after'].flatMap(moment => [
+  ...few(['copy.mid', 'publish.after'], 'publish.after').flatMap(moment => [
     ['ovf', moment],
     ['qcow2', moment],
   ]),
@@ -75,21 +76,19 @@ test.each([
 });
 
 test.each([
-  ['ova', 'check.after'],
-  ['ova', 'read.after'],
-  ['ova', 'copy.mid'],
-  ['ova', 'publish.before'],
+  ...few(['check.after', 'read.after', 'copy.mid', 'publish.before'], 'copy.mid').map(moment => [
+    'ova',
+    moment,
+  ]),
   ['ovf', 'copy.after'],
-  ['qcow2', 'copy.mid'],
 ])('%s: cancel at %s', async (format, moment) => {
-  const operation = await lab.alone.canceledAt(`export_backup.${moment}`, () => start(format));
+  const operation = await lab.alone.canceledAt(`export_backup.${moment}`, () => start(format!));
   expect(operation.state).toBe(OperationState.CANCELED);
   expectNothing();
 });
 
 test.each([
-  ['ova', 'check.after'],
-  ['ova', 'read.after'],
+  ...few(['check.after', 'read.after'], 'read.after').map(moment => ['ova', moment]),
   ['ovf', 'read.after'],
 ])('%s: a disk that runs full at %s', async (format, moment) => {
   const point = `export_backup.${moment}`;

@@ -11,6 +11,7 @@ import { MiB } from '@virtkeep/shared/units';
 import { someContent, vma } from '../../../agent/src/appliance/vma/test-kit.ts';
 import { APPLIANCE_RESTORE_STEPS } from '../../../agent/src/workflows/import/appliance-restore.ts';
 import { AgentAlone, INTERRUPTED, lostAnswer, momentsOf } from '../../e2e/agent-alone.ts';
+import { few } from '../../lab/few.ts';
 import { Guest } from '../../lab/guest.ts';
 import { definePool, type Pool } from '../../lab/node.ts';
 import { SmallDisk } from '../../lab/small-disk.ts';
@@ -182,14 +183,17 @@ describe('what stops it leaves nothing', () => {
     expect(await picture()).toEqual(before);
   });
 
-  test.each(['check.after', 'read.after', 'disks.before', 'disks.after', 'define.after', 'start.before'])(
-    'cancel at %s',
-    async moment => {
-      const operation = await alone.canceledAt(`appliance_restore.${moment}`, () => start('packed.ova'));
-      expect(operation.state).toBe(OperationState.CANCELED);
-      expect(await picture()).toEqual(before);
-    },
-  );
+  test.each(
+    few(
+      ['check.after', 'read.after', 'disks.before', 'disks.after', 'define.after', 'start.before'],
+      'read.after',
+      'define.after',
+    ),
+  )('cancel at %s', async moment => {
+    const operation = await alone.canceledAt(`appliance_restore.${moment}`, () => start('packed.ova'));
+    expect(operation.state).toBe(OperationState.CANCELED);
+    expect(await picture()).toEqual(before);
+  });
 
   test('libvirtd that is away when the VM is to be defined', async () => {
     const point = 'appliance_restore.disks.after';

@@ -12,6 +12,7 @@ import { MiB } from '@virtkeep/shared/units';
 import { openArchive } from '../../../agent/src/archive/index.ts';
 import { CONVERT_STEPS } from '../../../agent/src/workflows/import/convert.ts';
 import { AgentAlone, fileOf, INTERRUPTED, momentsOf } from '../../e2e/agent-alone.ts';
+import { few } from '../../lab/few.ts';
 import { Guest } from '../../lab/guest.ts';
 import { definePool, type Pool } from '../../lab/node.ts';
 import { SmallDisk } from '../../lab/small-disk.ts';
@@ -135,14 +136,17 @@ describe('what stops it leaves nothing', () => {
     expect(made()).toEqual([]);
   });
 
-  test.each(['check.after', 'read.before', 'read.after', 'copy.before', 'copy.after', 'publish.before'])(
-    'cancel at %s',
-    async moment => {
-      const operation = await alone.canceledAt(`convert_backup.${moment}`, () => convert('packed.ova'));
-      expect(operation.state).toBe(OperationState.CANCELED);
-      expect(made()).toEqual([]);
-    },
-  );
+  test.each(
+    few(
+      ['check.after', 'read.before', 'read.after', 'copy.before', 'copy.after', 'publish.before'],
+      'read.after',
+      'copy.after',
+    ),
+  )('cancel at %s', async moment => {
+    const operation = await alone.canceledAt(`convert_backup.${moment}`, () => convert('packed.ova'));
+    expect(operation.state).toBe(OperationState.CANCELED);
+    expect(made()).toEqual([]);
+  });
 
   test.each(['check.after', 'read.after'])('a disk that runs full at %s', async moment => {
     const point = `convert_backup.${moment}`;
