@@ -1,4 +1,25 @@
 // Unit tests stand beside their source, the others under test/. `soak` is what takes long or needs much.
+
+// Each is the long twin of one that `make test` runs: compressed, of another victim, random, of more disks.
+const LONG = [
+  'test/e2e/faults-increment-compressed',
+  'test/e2e/lending-random',
+  'test/e2e/long-increments',
+  'test/integration/increments/five-compressed',
+  'test/integration/increments/trimmed-compressed',
+  'test/integration/lending/many-disks-off',
+  'test/integration/lending/two-nodes-controller-killed',
+  'test/integration/lending/two-nodes-reader-agent-killed',
+  'test/integration/restore/increments-compressed',
+  'test/integration/snapshots/history-second',
+];
+// every case of those of which `make test` runs a few (test/lab/few.ts)
+const FEW = [
+  'test/e2e/faults-{instant,recompress,template-clone,trim}',
+  'test/integration/export/export-faults',
+  'test/integration/restore/{appliance,config,convert,convert-ovf,convert-virtnbd,import-disk-faults}',
+];
+const files = names => names.map(name => `<rootDir>/${name}.test.ts`);
 const base = {
   testEnvironment: 'node',
   extensionsToTreatAsEsm: ['.ts'],
@@ -26,19 +47,21 @@ export default {
         '<rootDir>/test/integration/**/*.test.ts',
         '<rootDir>/agent/node-libvirt/test/**/*.test.ts',
       ],
+      testPathIgnorePatterns: files(LONG),
     },
-    { ...base, displayName: 'e2e', testMatch: ['<rootDir>/test/e2e/**/*.test.ts'] },
+    {
+      ...base,
+      displayName: 'e2e',
+      testMatch: ['<rootDir>/test/e2e/**/*.test.ts'],
+      testPathIgnorePatterns: files(LONG),
+    },
     {
       ...base,
       displayName: 'soak',
       // the random ones are longer there
       testMatch: [
         '<rootDir>/test/{soak,model}/**/*.test.ts',
-        '<rootDir>/test/e2e/{lending-random,long-increments}.test.ts',
-        // every case of those of which `make test` runs a few (test/lab/few.ts)
-        '<rootDir>/test/e2e/faults-{increment-compressed,instant,recompress,template-clone,trim}.test.ts',
-        '<rootDir>/test/integration/export/export-faults.test.ts',
-        '<rootDir>/test/integration/restore/{appliance,config,convert,convert-ovf,convert-virtnbd,import-disk-faults}.test.ts',
+        ...files([...LONG, ...FEW]),
         '<rootDir>/agent/src/ovf/hostile.test.ts',
         '<rootDir>/agent/src/appliance/vma/mutations.test.ts',
         '<rootDir>/controller/src/services/retention/plan.random.test.ts',
