@@ -17,7 +17,7 @@ interface Partition {
 
 const LINUX = 0x83;
 const EFI_SYSTEM = 0xef;
-const BIOS_MIB = 95;
+const BIOS_MIB = 47;
 const EFI_MIB = 40;
 const DATA_MIB = 16;
 const SECTORS_OF_MIB = 2048;

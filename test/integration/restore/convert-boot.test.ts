@@ -30,32 +30,43 @@ done
 { cat /proc/partitions; dmesg | tail -n 30; } >&2
 exit 1`;
 
+interface Exported {
+  bytes: number;
+  image: Buffer;
+}
+
 let world: World;
-let data: Buffer;
+let data: Exported;
 /** Disks that a firmware starts from, by its name. */
-const systems = new Map<Firmware, Buffer>();
+const systems = new Map<Firmware, Exported>();
 
 beforeAll(async () => {
   world = await startWorld({ controller: true });
   const files = { file: DATA_FILE };
-  data = readFileSync(await makeDataDisk(join(world.dir, 'data'), { format: 'raw', sizeMiB: 24, files }));
+  data = diskOf(await makeDataDisk(join(world.dir, 'data'), { format: 'raw', sizeMiB: 24, files }));
   for (const firmware of ['bios', 'efi'] as const) {
     const path = join(world.dir, firmware);
     await makeBootDisk(path, firmware, SYSTEM_FILE);
-    systems.set(firmware, readFileSync(path));
+    systems.set(firmware, diskOf(path));
   }
 });
 afterAll(() => world?.stop());
 
 const poolId = () => world.node.pool(1).uuid;
 
+function diskOf(path: string): Exported {
+  const raw = readFileSync(path);
+  return { bytes: raw.length, image: streamVmdk(raw) };
+}
+
 /** What an export of a VM of that name has, the descriptor last. */
 function exported(name: string, firmware: Firmware, options: OvfOf = {}): Files {
-  const system = systems.get(firmware)!;
-  const disks = { [`${name}-1.vmdk`]: system, [`${name}-2.vmdk`]: data };
-  const declared = Object.entries(disks).map(([href, { length: bytes }]) => ({ href, bytes }));
-  const images = Object.fromEntries(Object.entries(disks).map(([href, raw]) => [href, streamVmdk(raw)]));
-  const descriptor = ovf(name, declared, { ...options, settings: firmware === 'efi' ? EFI : '' });
+  const disks = [systems.get(firmware)!, data].map((disk, index) => ({
+    ...disk,
+    href: `${name}-${index + 1}.vmdk`,
+  }));
+  const images = Object.fromEntries(disks.map(({ href, image }) => [href, image]));
+  const descriptor = ovf(name, disks, { ...options, settings: firmware === 'efi' ? EFI : '' });
   const whole = { ...images, [`${name}.ovf`]: descriptor };
   return { ...images, [`${name}.mf`]: manifestOf(whole), [`${name}.ovf`]: descriptor };
 }
