@@ -86,6 +86,8 @@ const FAST_BOOT = 'mitigations=off cryptomgr.notests';
  * kernel gives up. One that has given up starts again.
  */
 const SURE_BOOT = 'no_timer_check panic=1';
+/** Of each kernel that an emulated guest starts. */
+export const KERNEL_WORDS = `console=ttyS0 quiet ${FAST_BOOT} ${SURE_BOOT}`;
 
 /** In `<os>`. */
 export function bootXml({
@@ -96,7 +98,7 @@ export function bootXml({
   if ('rom' in boot) return `<loader readonly='yes' type='rom'>${boot.rom}</loader>`;
   const { initrd } = boot;
   const kernel = uefi ? boot.uefiKernel : boot.kernel;
-  const words = `console=ttyS0 quiet ${FAST_BOOT} ${SURE_BOOT} ${cmdline}`;
+  const words = `${KERNEL_WORDS} ${cmdline}`;
   return `<kernel>${kernel}</kernel><initrd>${initrd}</initrd><cmdline>${words}</cmdline>`;
 }
 

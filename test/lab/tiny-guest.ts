@@ -31,7 +31,7 @@ export interface BootFiles {
 const OVERLAY = join(dirname(fileURLToPath(import.meta.url)), 'guest-root');
 const MODULES = [
   'virtio_pci', 'virtio_blk', 'virtio_console', 'virtio_net', 'virtio_scsi', 'sd_mod', 'sr_mod', 'isofs',
-  'virtio_balloon', 'virtio_rng', 'button', 'evdev', 'ahci',
+  'virtio_balloon', 'virtio_rng', 'button', 'evdev', 'ahci', 'vmw_pvscsi',
 ]; // biome-ignore format: a list of words
 const DIRECTORIES = [
   'bin', 'usr', 'usr/bin', 'etc', 'proc', 'sys', 'dev', 'run', 'tmp', 'mnt', 'root', 'newroot', 'var', 'var/run',

@@ -11,22 +11,13 @@ export type Files = Record<string, Buffer | string>;
 /** An image of those bytes. @param format of qemu-img, with its options */
 export function imageOf(dir: string, bytes: Buffer, ...format: string[]): Buffer {
   const raw = join(dir, 'content');
+  const made = `${raw}.image`;
   writeFileSync(raw, bytes);
   try {
-    return imageOfFile(raw, 'raw', ...format);
-  } finally {
-    rmSync(raw);
-  }
-}
-
-/** The same of what a guest sees of an image. */
-export function imageOfFile(path: string, from: string, ...format: string[]): Buffer {
-  const made = `${path}.image`;
-  execFileSync('qemu-img', ['convert', '-U', '-f', from, '-O', ...format, path, made]);
-  try {
+    execFileSync('qemu-img', ['convert', '-f', 'raw', '-O', ...format, raw, made]);
     return readFileSync(made);
   } finally {
-    rmSync(made);
+    for (const path of [raw, made]) rmSync(path, { force: true });
   }
 }
 
@@ -56,16 +47,15 @@ export interface VmOf {
   memoryMiB?: number;
   settings?: string;
   controller?: string;
-  adapter?: string;
 }
 
 /** A descriptor of one VM or several, each on a SCSI controller of VMware's and with one network adapter. */
 export function ovfOf(...vms: VmOf[]): string {
   const disks = vms.flatMap((vm, at) => vm.disks.map((one, index) => ({ ...one, id: `${at}-${index}` })));
   const systems = vms.map((vm, at) => {
-    const { name, memoryMiB = 256, settings = '', controller = 'VirtualSCSI', adapter = 'E1000' } = vm;
+    const { name, memoryMiB = 256, settings = '', controller = 'VirtualSCSI' } = vm;
     const hung = vm.disks.map((_, index) => disk(4 + index, 3, index, `ovf:/disk/d${at}-${index}`)).join('');
-    const items = cpus(1) + memory(memoryMiB) + scsi(3, controller) + hung + nic(99, adapter);
+    const items = cpus(1) + memory(memoryMiB) + scsi(3, controller) + hung + nic(99, 'E1000');
     return system({ id: `vm${at}`, name, settings, items });
   });
   return descriptor({
