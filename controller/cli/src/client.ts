@@ -124,6 +124,11 @@ export class Client {
     return Number((await this.#tus('PATCH', path, headers, stream))['upload-offset']);
   }
 
+  /** Ends an upload: nothing of it stays. */
+  async tusEnd(path: string): Promise<void> {
+    await this.#tus('DELETE', path, {});
+  }
+
   /** @throws CliError as the other calls */
   async #tus(method: string, path: string, more: Record<string, string>, payload?: Readable) {
     const url = buildUrl(this.#session.url, path, {});

@@ -1,4 +1,4 @@
-/** Files here that go into a data pool, part by part, over cut connections too (tus). */
+/** Files here that go into a data pool, part by part, over cut connections too (tus). After Ctrl-C nothing of an unfinished one stays. */
 import { createReadStream } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import { resolve as absolute, basename, dirname, join } from 'node:path';
@@ -69,6 +69,15 @@ export async function send(
   const { filename, sizeBytes } = source;
   const at = await client.tusCreate('/api/library/upload/', sizeBytes, { ...target, filename });
   const bar = progressBar(sizeBytes);
+  const interrupted = () => {
+    bar.stop();
+    note(`${filename}: stopped; nothing of it stays`);
+    void client
+      .tusEnd(at)
+      .catch(() => note(`${filename}: what has come goes when no byte comes for a while`))
+      .finally(() => process.exit(ExitCode.interrupted));
+  };
+  process.once('SIGINT', interrupted);
   try {
     let offset = 0;
     for (let failed = 0; offset < sizeBytes; ) {
@@ -86,10 +95,15 @@ export async function send(
       }
     }
   } finally {
+    process.removeListener('SIGINT', interrupted);
     bar.stop();
   }
   return client.get(at);
 }
+
+/** A file of that name is in the data pool. */
+export const isThere = (error: unknown): boolean =>
+  error instanceof CliError && error.message.includes('(40917)');
 
 /** Exactly the bytes that were announced, although the file may grow meanwhile. @throws CliError it became shorter, or cannot be read */
 async function* bytesFrom({ path, sizeBytes }: Source, offset: number, sent: (count: number) => void) {

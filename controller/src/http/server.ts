@@ -30,6 +30,7 @@ import { registerProtection } from './protection.ts';
 import { dropUnknown, readIntegers } from './query.ts';
 import { applyRouteRules } from './route-rules.ts';
 import { registerSchemas } from './schemas/index.ts';
+import { compiledWhenUsed } from './validators.ts';
 
 export interface ServerDependencies {
   services: Services;
@@ -98,6 +99,7 @@ function createApp(services: Services, tls: ServerDependencies['tls']): App {
         allowUnionTypes: true,
       },
     },
+    schemaController: { compilersFactory: { buildValidator: compiledWhenUsed } },
     schemaErrorFormatter: fromValidation,
     clientErrorHandler: answerClientError,
     frameworkErrors: refuseUnrouted(services.log),

@@ -23,7 +23,7 @@ beforeAll(async () => {
 afterAll(() => stopAll(rest));
 
 async function schedule(argv: string[], input?: string): Promise<CommandResult> {
-  const result = await virtkeep({ url, token: rest.tokens.operator }, ['schedule', ...argv], input);
+  const result = await virtkeep({ url, token: rest.tokens.operator }, ['schedule', ...argv], { input });
   if (result.code !== 0) throw new Error(`${argv.join(' ')}: ${result.code} ${result.stderr}`);
   return result;
 }

@@ -1,4 +1,5 @@
 /** Files that a user sends by the command, through a connection that is cut, to a node that really takes them. */
+import type { ChildProcess } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import {
   existsSync,
@@ -28,6 +29,8 @@ let between: Server;
 /** Bytes after which a connection is cut, of each that is opened in turn; then none is. */
 let cuts: number[] = [];
 let cutCount = 0;
+/** Bytes after which nothing is passed on, though the connection stays. */
+let hangsAfter = Number.POSITIVE_INFINITY;
 
 beforeAll(async () => {
   node = await UploadNode.start();
@@ -49,7 +52,7 @@ function pass(client: Socket, controller: Socket): void {
   controller.pipe(client);
   client.on('data', data => {
     passed += data.length;
-    controller.write(data);
+    if (passed < hangsAfter) controller.write(data);
     const [next] = cuts;
     if (next === undefined || passed < next) return;
     cuts.shift();
@@ -72,7 +75,7 @@ beforeEach(async () => {
   pool = await node.addPool(join(directory, 'pool'), { name: `bulk${pools}` });
 });
 afterEach(() => {
-  [cuts, cutCount] = [[], 0];
+  [cuts, cutCount, hangsAfter] = [[], 0, Number.POSITIVE_INFINITY];
   rmSync(directory, { recursive: true, force: true });
 });
 
@@ -86,8 +89,12 @@ const atHome = (name: string, data: Buffer | string = BYTES): string => {
 
 /** The command, through what cuts connections. */
 function command(...argv: string[]) {
+  return started(() => {}, ...argv);
+}
+
+function started(ready: (child: ChildProcess) => void, ...argv: string[]) {
   const url = `http://127.0.0.1:${(between.address() as AddressInfo).port}`;
-  return virtkeep({ url, token: node.rest.tokens.administrator }, argv);
+  return virtkeep({ url, token: node.rest.tokens.administrator }, argv, { started: ready });
 }
 
 const upload = (...argv: string[]) => command('library', 'upload', '--pool', pool.name, ...argv);
@@ -141,6 +148,28 @@ describe('library upload', () => {
     expect(refused.stderr).toContain(join(backups(), 'shop.ova'));
     expect(readFileSync(join(backups(), 'shop.ova'), 'utf8')).toBe('old');
     await left(['shop.ova']);
+  });
+
+  test('with --skip-existing a directory that was sent in part goes on with what is missing', async () => {
+    mkdirSync(join(backups(), 'home'), { recursive: true });
+    writeFileSync(join(backups(), 'home/disk.vmdk'), 'old');
+    atHome('disk.vmdk');
+    atHome('a.ovf', '<ovf/>');
+    expect(await upload(home)).toMatchObject({ code: 5, stdout: '' });
+    const done = await upload(home, '--skip-existing');
+    expect(done).toMatchObject({ code: 0, stderr: 'home/disk.vmdk: is there already\n' });
+    expect(done.stdout).toMatch(/^home\/a\.ovf {2}.*\n$/);
+    expect(readFileSync(join(backups(), 'home/disk.vmdk'), 'utf8')).toBe('old');
+    await left(['home', 'home/a.ovf', 'home/disk.vmdk']);
+  });
+
+  test('after Ctrl-C nothing of it stays', async () => {
+    hangsAfter = MiB;
+    const stop = (child: ChildProcess) =>
+      void until(() => names().some(name => name.endsWith('.upload'))).then(() => child.kill('SIGINT'));
+    const done = await started(stop, 'library', 'upload', '--pool', pool.name, atHome('shop.ova'));
+    expect(done).toMatchObject({ code: 130, stdout: '', stderr: 'shop.ova: stopped; nothing of it stays\n' });
+    await left([]);
   });
 
   test('with another hash nothing is kept, also after a cut', async () => {

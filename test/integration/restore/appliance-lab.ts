@@ -4,7 +4,18 @@ import { createHash } from 'node:crypto';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { tar, tarMember } from '../../../agent/src/appliance/test-kit.ts';
-import { cpus, descriptor, disk, memory, nic, scsi, system, VMDK } from '../../../agent/src/ovf/test-kit.ts';
+import {
+  cpus,
+  descriptor,
+  disk,
+  ide,
+  item,
+  memory,
+  nic,
+  scsi,
+  system,
+  VMDK,
+} from '../../../agent/src/ovf/test-kit.ts';
 
 export type Files = Record<string, Buffer | string>;
 
@@ -47,6 +58,8 @@ export interface VmOf {
   memoryMiB?: number;
   settings?: string;
   controller?: string;
+  /** Name of the image in its drive. */
+  image?: string;
 }
 
 /** A descriptor of one VM or several, each on a SCSI controller of VMware's and with one network adapter. */
@@ -55,11 +68,21 @@ export function ovfOf(...vms: VmOf[]): string {
   const systems = vms.map((vm, at) => {
     const { name, memoryMiB = 256, settings = '', controller = 'VirtualSCSI' } = vm;
     const hung = vm.disks.map((_, index) => disk(4 + index, 3, index, `ovf:/disk/d${at}-${index}`)).join('');
-    const items = cpus(1) + memory(memoryMiB) + scsi(3, controller) + hung + nic(99, 'E1000');
+    const drive =
+      vm.image === undefined
+        ? ''
+        : ide(90) +
+          item(15, { InstanceID: 91, Parent: 90, AddressOnParent: 0, HostResource: `ovf:/file/i${at}` });
+    const items = cpus(1) + memory(memoryMiB) + scsi(3, controller) + hung + drive + nic(99, 'E1000');
     return system({ id: `vm${at}`, name, settings, items });
   });
   return descriptor({
-    files: disks.map(({ id, href }) => `<File ovf:id="f${id}" ovf:href="${href}"/>`).join(''),
+    files: [
+      ...disks.map(({ id, href }) => `<File ovf:id="f${id}" ovf:href="${href}"/>`),
+      ...vms.map(({ image }, at) =>
+        image === undefined ? '' : `<File ovf:id="i${at}" ovf:href="${image}"/>`,
+      ),
+    ].join(''),
     disks: disks
       .map(
         ({ id, bytes, format = VMDK }) =>

@@ -1,6 +1,6 @@
 // VMs with their disks out of an OVA, an OVF and an archive of Proxmox VE, by an agent that is killed and cancelled at each step.
 import { randomBytes, randomUUID } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
@@ -20,6 +20,8 @@ import { imageOf, ovaOf, ovfOf, rawOf, STREAM, signed } from './appliance-lab.ts
 // data, a hole, and data again
 const SYSTEM = Buffer.concat([randomBytes(9 * MiB), Buffer.alloc(12 * MiB), randomBytes(3 * MiB)]);
 const DATA = Buffer.concat([Buffer.alloc(MiB), randomBytes(2 * MiB)]);
+/** What is in a drive is for the guest alone, whatever it looks like. */
+const IMAGE = Buffer.concat([Buffer.from('QFI\xfb', 'latin1'), randomBytes(200_001)]);
 const PROXMOX = 'name: mail\nmemory: 512\nostype: l26\nscsihw: virtio-scsi-pci\nscsi0: a:b\nide1: c:d\n';
 const DEVICES = { 'drive-scsi0': someContent(1_048_576), 'drive-ide1': someContent(70_144, 3) };
 
@@ -52,11 +54,12 @@ beforeAll(async () => {
   put('shop.ova', ovaOf(shop));
   put('packed.ova', gzipSync(ovaOf(shop)));
   put('bent.ova', ovaOf({ ...shop, 'two.vmdk': one }));
-  const twins = ovfOf({ name: 'twin', disks: [disks[0]!] }, { name: 'twin', disks: [disks[1]!] });
-  put(
-    'twins.ova',
-    gzipSync(ovaOf(signed('twins', { 'twins.ovf': twins, 'one.vmdk': one, 'two.vmdk': two }))),
+  const twins = ovfOf(
+    { name: 'twin', disks: [disks[0]!], image: 'tools.iso' },
+    { name: 'twin', disks: [disks[1]!], image: 'gone.iso' },
   );
+  const content = { 'one.vmdk': one, 'two.vmdk': two, 'tools.iso': IMAGE };
+  put('twins.ova', gzipSync(ovaOf(signed('twins', { 'twins.ovf': twins, ...content }))));
   // beside each other
   put('beside.vhdx', imageOf(alone.world.dir, SYSTEM, 'vhdx'));
   const beside = { href: 'beside.vhdx', bytes: SYSTEM.length, format: 'http://technet.microsoft.com/vhdx' };
@@ -86,9 +89,17 @@ async function start(filename: string, request: object = {}): Promise<string> {
 const restored = async (filename: string, request: object = {}) =>
   resultOf(await alone.heard(await start(filename, request)), 'applianceRestore').domains;
 
-async function drop({ name, disks }: { name: string; disks: { path: string }[] }): Promise<void> {
+/** Files that the VM's disks and drives show. */
+const filesOf = async (name: string) =>
+  Array.from(
+    (await new Guest(alone.world.node, name).xml(true)).matchAll(/<source file='([^']+)'/g),
+    ([, path]) => path!,
+  );
+
+async function drop({ name }: { name: string }): Promise<void> {
+  const files = await filesOf(name);
   await alone.world.node.virsh('undefine', name, '--nvram');
-  for (const { path } of disks) rmSync(path);
+  for (const path of files) rmSync(path);
 }
 
 test.each([
@@ -138,6 +149,13 @@ test('each VM of a file, also when they have one name', async () => {
   expect(domains.map(({ name }) => name)).toEqual(['twin', 'twin_restored']);
   for (const [index, content] of [SYSTEM, DATA].entries())
     expect(rawOf(alone.world.dir, domains[index]!.disks[0]!.path).equals(content)).toBe(true);
+  const files = await Promise.all(domains.map(({ name }) => filesOf(name)));
+  const images = files.map(paths => paths.filter(path => path.endsWith('.iso')));
+  expect(images).toEqual([[expect.stringMatching(/\/tools_[^/]*\.iso$/)], []]);
+  expect(readFileSync(images[0]![0]!).equals(IMAGE)).toBe(true);
+  expect(domains[1]!.warnings).toContainEqual(
+    expect.stringContaining('"gone.iso", the image of a drive, is not there'),
+  );
   for (const vm of domains) await drop(vm);
   const [one] = await restored('twins.ova', { system: 'vm1' });
   expect(rawOf(alone.world.dir, one!.disks[0]!.path).equals(DATA)).toBe(true);

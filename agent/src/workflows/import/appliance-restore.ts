@@ -3,8 +3,8 @@
  * descriptor with its disks beside it, an archive of Proxmox VE; or each VM of it.
  *
  * check → read → disks → define → start. What QEMU cannot read where it stands is unpacked once, into spare files that go at the end; from
- * there each disk becomes a qcow2 image in the pool. Nobody vouches for such a file: libvirt gets its definition through the gate for foreign
- * XML, with no file in it but those images. Each file and domain is declared before it appears, so whatever stops it leaves nothing of any VM.
+ * there each disk becomes a qcow2 image in the pool, and each image in a drive a file beside them. Nobody vouches for such a file: libvirt gets its definition through the gate for foreign
+ * XML, with no file in it but those. Each file and domain is declared before it appears, so whatever stops it leaves nothing of any VM.
  */
 import { join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
@@ -24,6 +24,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { defineOwnDomain } from '../domain/define-own.ts';
 import { chooseIdentity } from '../domain/identity.ts';
 import { type ConvertPlan, planConvert } from './convert.ts';
+import { type PlacedImages, placeImages, writeImages } from './drive-images.ts';
 import type { ForeignFile } from './foreign.ts';
 import { type NewDisk, writeDisks } from './new-disks.ts';
 import { authoritiesOf, choicesOf, openForeign } from './open-foreign.ts';
@@ -48,6 +49,8 @@ interface ComingVm {
   foreign: ForeignFile;
   domainId: string;
   planned: PlannedVm;
+  /** The same with these images in its drives. */
+  planWith(drivePaths: PlacedImages['paths']): PlannedVm;
 }
 
 interface Restoring {
@@ -81,10 +84,11 @@ export function applianceRestoreWorkflow(
 
 async function run(restoring: Restoring, context: OperationContext): Promise<void> {
   const { dependencies, request, target } = restoring;
-  const vms = await context.step('check', () => check(restoring, context));
-  const disks = await context.step('read', () => readAll(vms, target, context));
+  const coming = await context.step('check', () => check(restoring, context));
+  const { vms, disks, images } = await context.step('read', () => readAll(coming, target, context));
   await context.step('disks', async () => {
     await writeDisks(context, disks);
+    for (const placed of images) await writeImages(context, placed);
     for (const { foreign } of vms) await foreign.requireSame();
   });
   const domains = await context.step('define', () => define(restoring, vms, context));
@@ -105,15 +109,23 @@ async function check(restoring: Restoring, context: OperationContext): Promise<C
   const authorities = await authoritiesOf(dependencies);
   for (const { system, configuration } of request.all ? await choicesOf(source, request, signal) : [request])
     opened.push(
-      await openForeign(source, { system, configuration, state: '', excludeIso: true, authorities }, context),
+      await openForeign(
+        source,
+        { system, configuration, state: '', excludeIso: false, authorities },
+        context,
+      ),
     );
   const facts = await readFacts(dependencies.libvirt());
   const networks = chosenNetworks(request.networks, facts, dependencies.nodeName);
   const vms = opened.map((foreign, index): ComingVm => {
     const paths = foreign.appliance.disks.map(() => join(target.path!, `${newId()}.qcow2`));
     const choice = { networks, virtio: request.virtio };
-    const planned = planAppliance(foreign.appliance, choice, facts, { pathOf: disk => paths[disk]! });
-    return { foreign, planned, domainId: index === 0 ? request.domainId : newId() };
+    const planWith = (drivePaths: PlacedImages['paths']) =>
+      planAppliance(foreign.appliance, choice, facts, {
+        pathOf: disk => paths[disk]!,
+        drivePathOf: drive => drivePaths[drive],
+      });
+    return { foreign, planned: planWith([]), planWith, domainId: index === 0 ? request.domainId : newId() };
   });
   const names = vms.flatMap(({ planned }) => planned.networks);
   requireInFile(request.networks, names, source.filename);
@@ -137,18 +149,25 @@ async function requireFreeIdentities(
     await chooseIdentity(libvirt(), { domainId, name, keepIdentity: false }, planned.config, nodeName);
 }
 
-/** @returns the disks of all VMs, as they are to be written */
+/** @returns the VMs with what is in their drives, and what is to be written of all of them */
 async function readAll(
-  vms: readonly ComingVm[],
+  coming: readonly ComingVm[],
   target: PoolRecord,
   context: OperationContext,
-): Promise<NewDisk[]> {
+): Promise<{ vms: ComingVm[]; disks: NewDisk[]; images: PlacedImages['images'][] }> {
+  const vms: ComingVm[] = [];
   const disks: NewDisk[] = [];
-  for (const { foreign, planned } of vms) {
-    const contents = await foreign.readDisks(context, join(target.path!, BACKUPS_DIR));
+  const images: PlacedImages['images'][] = [];
+  const directory = join(target.path!, BACKUPS_DIR);
+  for (const vm of coming) {
+    const contents = await vm.foreign.readDisks(context, directory);
+    const placed = placeImages((await vm.foreign.readImages?.(context, directory)) ?? [], target);
+    const planned = vm.planWith(placed.paths);
+    vms.push({ ...vm, planned });
     disks.push(...planned.brought.map(({ index, path }) => ({ ...contents[index]!, path })));
+    images.push(placed.images);
   }
-  return disks;
+  return { vms, disks, images };
 }
 
 /** One after another: a name and addresses that one of them has are taken for the next. */

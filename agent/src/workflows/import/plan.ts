@@ -1,5 +1,5 @@
 /** The backup that a foreign VM gives: its definition, with its disks at places of their own, and what goes into the archive. Pure but for ids. */
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { type Appliance, domainXmlOf, type NetworkTarget } from '../../ovf/index.ts';
@@ -8,6 +8,7 @@ import { type ArchivePlan, planArchive } from '../backup/members.ts';
 import { networksOf, targetHere } from '../config-restore/networks.ts';
 import type { NodeFacts } from '../config-restore/node-facts.ts';
 import { definedDomain } from './definition.ts';
+import { placeImages } from './drive-images.ts';
 import type { ForeignDefinition, ForeignImage } from './foreign.ts';
 
 export interface ForeignVm {
@@ -115,27 +116,4 @@ export function planImport(
     totalBytes: [...imported, ...placed.images.values()].reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
     warnings: warnings.map(({ element, text }) => `${element}: ${text}`),
   };
-}
-
-const MAX_STEM = 60;
-
-/**
- * Names that no other image has: a restore uses the one that is at the former path, and that must be this one. The same in two drives is one.
- */
-function placeImages(images: readonly (ForeignImage | undefined)[], pool: PoolRecord) {
-  const placed = new Map<string, ForeignImage>();
-  const paths = images.map(image => {
-    if (!image) return undefined;
-    const isSame = ([, one]: [string, ForeignImage]) =>
-      one.path === image.path && one.offset === image.offset && one.name === image.name;
-    const former = [...placed].find(isSame)?.[0];
-    if (former !== undefined) return former;
-    const stem = basename(image.name)
-      .replace(/\.[^.]*$/, '')
-      .replaceAll(/[^\w.-]/g, '_');
-    const path = join(pool.path!, `${stem.slice(0, MAX_STEM)}_${newId()}.iso`);
-    placed.set(path, image);
-    return path;
-  });
-  return { images: placed, paths };
 }

@@ -2,13 +2,14 @@ import type { Command } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
-import { bytes, print, printJson } from '../output.ts';
+import { bytes, note, print, printJson } from '../output.ts';
 import { resolve } from '../resolve.ts';
-import { send, sourcesOf } from '../upload.ts';
+import { isThere, send, sourcesOf } from '../upload.ts';
 
 interface UploadOptions {
   pool: string;
   sha256?: string;
+  skipExisting?: true;
 }
 
 /** `library upload <path…>`: files, or directories of an OVF descriptor and what it needs, into a data pool. */
@@ -20,6 +21,7 @@ export function addUpload(library: Command): void {
     )
     .requiredOption('--pool <pool>', 'data pool')
     .option('--sha256 <hex>', 'of the one file: with another one it is not kept')
+    .option('--skip-existing', 'leave out what is there under its name already; its bytes are not compared')
     .action(async (paths: string[], options: UploadOptions, command: Command) => {
       const { json } = command.optsWithGlobals<GlobalOptions>();
       const sources = (await Promise.all(paths.map(sourcesOf))).flat();
@@ -29,10 +31,15 @@ export function addUpload(library: Command): void {
         const pool = await resolve(client, 'data-pools', options.pool);
         const done: Json[] = [];
         for (const source of sources) {
-          const upload = await send(client, source, {
-            datapool: String(pool.id),
-            sha256: options.sha256 ?? '',
+          const target = { datapool: String(pool.id), sha256: options.sha256 ?? '' };
+          const upload = await send(client, source, target).catch((error: unknown) => {
+            if (options.skipExisting && isThere(error)) return undefined;
+            throw error;
           });
+          if (!upload) {
+            note(`${source.filename}: is there already`);
+            continue;
+          }
           done.push(upload);
           if (!json) print(`${source.filename}  ${bytes(source.sizeBytes)}  ${upload.sha256}`);
         }

@@ -1,0 +1,66 @@
+/** Images in the drives of a foreign VM: their bytes as they are, since they are for the guest alone. */
+import { createReadStream, createWriteStream } from 'node:fs';
+import { basename, join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { throwIfAborted } from '@virtkeep/shared/abort';
+import { fromIoError } from '@virtkeep/shared/errors';
+import { syncFile } from '@virtkeep/shared/files';
+import { newId } from '@virtkeep/shared/ids';
+import type { PoolRecord } from '../../pools/index.ts';
+import type { OperationContext } from '../context.ts';
+import { makeNewFile } from '../new-file.ts';
+import type { ForeignImage } from './foreign.ts';
+
+const MAX_STEM = 60;
+
+export interface PlacedImages {
+  /** By where each is to be. */
+  images: Map<string, ForeignImage>;
+  /** By the drive; undefined: it is empty. */
+  paths: (string | undefined)[];
+}
+
+/** Names in the pool that no other image has. The same image in two drives is one. */
+export function placeImages(images: readonly (ForeignImage | undefined)[], pool: PoolRecord): PlacedImages {
+  const placed = new Map<string, ForeignImage>();
+  const paths = images.map(image => {
+    if (!image) return undefined;
+    const isSame = ([, one]: [string, ForeignImage]) =>
+      one.path === image.path && one.offset === image.offset && one.name === image.name;
+    const former = [...placed].find(isSame)?.[0];
+    if (former !== undefined) return former;
+    const stem = basename(image.name)
+      .replace(/\.[^.]*$/, '')
+      .replaceAll(/[^\w.-]/g, '_');
+    const path = join(pool.path!, `${stem.slice(0, MAX_STEM)}_${newId()}.iso`);
+    placed.set(path, image);
+    return path;
+  });
+  return { images: placed, paths };
+}
+
+/**
+ * Writes them, one after another, as files that go when the operation fails.
+ * @throws VirtkeepError disk_full, file_exists, io_failed, canceled
+ */
+export async function writeImages(
+  context: OperationContext,
+  images: ReadonlyMap<string, ForeignImage>,
+): Promise<void> {
+  for (const [target, { path, offset, sizeBytes }] of images) {
+    throwIfAborted(context.signal);
+    await makeNewFile(context, target, true, { inPool: true });
+    try {
+      // into the file that was declared: it is there, and must not be cut or made anew
+      await pipeline(
+        createReadStream(path, { start: offset, end: offset + sizeBytes - 1 }),
+        createWriteStream(target, { flags: 'r+' }),
+        { signal: context.signal },
+      );
+      await syncFile(target);
+    } catch (error) {
+      throwIfAborted(context.signal);
+      throw fromIoError(error, 'writing', target);
+    }
+  }
+}
