@@ -1,10 +1,14 @@
 // Unit tests stand beside their source, the others under test/. `soak` is what takes long or needs much.
 
-// Each is the long twin of one that `make test` runs: compressed, of another victim, random, of more disks.
+// Long ones, most of them twins of one that `make test` runs: compressed, of another victim or storage, random, of more disks.
 const LONG = [
   'test/e2e/faults-increment-compressed',
+  'test/e2e/harness',
+  'test/e2e/harness-world',
   'test/e2e/lending-random',
   'test/e2e/long-increments',
+  'test/integration/guest/ending-commands',
+  'test/integration/guest/every-command',
   'test/integration/increments/five-compressed',
   'test/integration/increments/trimmed-compressed',
   'test/integration/lending/many-disks-off',
@@ -12,6 +16,8 @@ const LONG = [
   'test/integration/lending/two-nodes-reader-agent-killed',
   'test/integration/restore/increments-compressed',
   'test/integration/snapshots/history-second',
+  'test/integration/zfs/backup',
+  'test/integration/zfs/lending',
 ];
 // every case of those of which `make test` runs a few (test/lab/few.ts)
 const FEW = [

@@ -121,6 +121,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     nvramDirectory: config.libvirt.nvram_dir,
     swtpmDirectory: config.libvirt.swtpm_dir,
     trustedCaFile: config.import.trusted_ca_file,
+    forceTcg: config.guestfs.force_tcg,
     mergeBandwidthMiB: config.limits.merge_bandwidth_mib,
     compressionWorkers: config.limits.compression_workers,
     settings: journal.settings,

@@ -544,6 +544,10 @@ export const ERRORS = {
     '50232',
     'The program {program} is not installed on the node. Install the package {package} there, then send the request again.',
   ),
+  driver_injection_failed: fixed(
+    '50233',
+    'virt-v2v did not put the drivers of virtio into the guest of {vm}: {reason}. Install them before the VM is exported, or send the request without inject_drivers.',
+  ),
 
   // 503, 504
   node_unreachable: passing(

@@ -4,9 +4,9 @@ import { dirname, join } from 'node:path';
 import { cloudKernel } from './kernel.ts';
 import { run, succeeds } from './run.ts';
 
-/** Makes libguestfs work here. @returns why it cannot, or null */
-export async function guestfsMissing(): Promise<string | null> {
-  if (!(await succeeds(['virt-customize', '--version']))) return 'guestfs-tools are not installed';
+/** Makes libguestfs work here. @param program of its that is needed @returns why it cannot, or null */
+export async function guestfsMissing(program = 'virt-customize'): Promise<string | null> {
+  if (!(await succeeds([program, '--version']))) return `${program} is not installed`;
   if (hasOwnKernel()) return null;
   try {
     const { version, image } = await cloudKernel();

@@ -115,7 +115,7 @@ step_guest() {
 
 # What only the long tests need: a domain controller, a guest to join to it, libguestfs.
 step_soak() {
-  install_packages guestfs-tools
+  install_packages guestfs-tools virt-v2v
   # libguestfs makes its appliance in the likeness of the machine: one that runs on another's kernel may not have this
   mkdir -p /lib/modules
   "$node_dir/bin/node" test/lab/ad-dc.ts

@@ -34,6 +34,7 @@ import {
 import { verifyWorkflow } from '../workflows/files/verify.ts';
 import { convertBackupWorkflow, planConvert } from '../workflows/import/convert.ts';
 import { convertAllWorkflow } from '../workflows/import/convert-all.ts';
+import { refuseDriversWithoutVirtio } from '../workflows/import/virt-v2v.ts';
 import { showImage } from '../workflows/import-disk/show-image.ts';
 import { trimWorkflow } from '../workflows/restore-points/trim.ts';
 import { layerLocks } from './ask-domain.ts';
@@ -155,6 +156,7 @@ export function backupService(
     convert: (request, { signal }) =>
       startOperation(runner, { kind: request.all ? 'convert_all' : 'convert_backup', request }, async () => {
         checkLevel(request.compressionLevel);
+        refuseDriversWithoutVirtio(request);
         const pools = await dependencies.pools(signal);
         const file = await findBackupFile(pools, request.file);
         const plan = planConvert(request, file, pools, dependencies.nodeName);

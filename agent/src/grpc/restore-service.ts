@@ -10,6 +10,7 @@ import { configRestoreWorkflow } from '../workflows/config-restore/config-restor
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { standingDisks } from '../workflows/family/match.ts';
 import { applianceRestoreWorkflow, planApplianceRestore } from '../workflows/import/appliance-restore.ts';
+import { refuseDriversWithoutVirtio } from '../workflows/import/virt-v2v.ts';
 import { importDiskWorkflow, planImportDisk } from '../workflows/import-disk/import-disk.ts';
 import { instantRestoreWorkflow } from '../workflows/restore/instant/instant-restore.ts';
 import { restoreWorkflow } from '../workflows/restore/restore.ts';
@@ -64,6 +65,7 @@ export function restoreService(
         if (request.poolId !== '') requireUuid('pool_id', request.poolId);
         if (request.all && request.name !== '')
           throw new VirtkeepError('conflicting_fields', { first: 'all', second: 'name', field: 'all' });
+        refuseDriversWithoutVirtio(request);
         const pools = await dependencies.pools(signal);
         const file = await findBackupFile(pools, request.file);
         const plan = planApplianceRestore(request, file, pools, dependencies.nodeName);

@@ -106,6 +106,7 @@ describe('warnings', () => {
     const drivers = 'VirtualHardwareSection: guest_must_support';
     expect(key('vmware-secure-windows', { virtio: true })).toContain(drivers);
     expect(key('vmware-secure-windows')).not.toContain(drivers);
+    expect(key('vmware-secure-windows', { virtio: true, hasDrivers: true })).not.toContain(drivers);
     expect(key('vmware-bios-lsilogic', { virtio: true })).not.toContain(drivers);
   });
 

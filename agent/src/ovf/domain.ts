@@ -29,6 +29,8 @@ export interface DomainTarget {
   nicMac: 'keep' | 'new';
   /** Disks and network adapters become virtio, for which the guest must have drivers. */
   virtio: boolean;
+  /** The guest is given them before it starts. */
+  hasDrivers?: boolean;
   /** false: no disk, no image of a drive is attached (specification 2.3, rule 4). */
   withDisks: boolean;
   /** Where the qcow2 of `appliance.disks[index]` lies; asked for disks without fault only. */
@@ -236,7 +238,7 @@ const isVirtio = ({ model }: ApplianceNic): boolean => model === 'virtio';
 function warnOfReplaced({ appliance, target, warnings }: Making): void {
   const { os, tpm, disks, nics } = appliance;
   const isChanged = disks.some(({ bus }) => bus !== 'virtio') || nics.some(nic => !isVirtio(nic));
-  if (target.virtio && isChanged && os.type !== 'Linux') {
+  if (target.virtio && !target.hasDrivers && isChanged && os.type !== 'Linux') {
     const guest =
       os.type === 'Windows' ? 'Windows does not start from them' : 'The guest may not start from them';
     const text = `Disks and network adapters are virtio. ${guest} unless the drivers of virtio were installed before.`;

@@ -20,6 +20,8 @@ export interface ContainedOptions {
   isPrivileged: boolean;
   /** It gets a /tmp of its own. */
   hasOwnTmp: boolean;
+  /** It gets no network. */
+  isOffline?: boolean;
   timeoutMs: number;
 }
 
@@ -37,19 +39,21 @@ const LIFELINE = 'exec 3<&0 </dev/null; { read -r _ <&3; kill -9 $$; } >/dev/nul
 /** How such a program is run. */
 export function containedCommand(
   program: readonly string[],
-  { name, isPrivileged, hasOwnTmp, timeoutMs }: ContainedOptions,
+  { name, isPrivileged, hasOwnTmp, isOffline = false, timeoutMs }: ContainedOptions,
 ): Contained {
   if (isPrivileged) {
     const dying = ['setpriv', '--pdeathsig', 'KILL', 'unshare', '--mount', '--pid', '--kill-child'];
+    const alone = isOffline ? ['--net'] : [];
     // a shell is the first process of the namespace, as which programs do not expect to be
     const shell = ['sh', '-c', hasOwnTmp ? OWN_TMP : SHARED_TMP, 'sh'];
-    return { argv: [...dying, '--', ...shell, ...program], unit: null };
+    return { argv: [...dying, ...alone, '--', ...shell, ...program], unit: null };
   }
   const unit = `virtkeep-${name}-${randomUUID()}.service`;
   const properties = [
     `RuntimeMaxSec=${timeoutMs / 1000}`,
     'KillSignal=SIGKILL',
     ...(hasOwnTmp ? ['TemporaryFileSystem=/tmp:mode=1777'] : []),
+    ...(isOffline ? ['PrivateNetwork=yes'] : []),
   ].map(property => `--property=${property}`);
   const how = ['--quiet', '--collect', '--wait', '--pipe', `--unit=${unit}`];
   // systemd looks for variables in arguments

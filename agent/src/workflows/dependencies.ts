@@ -36,6 +36,8 @@ export interface WorkflowDependencies {
   swtpmDirectory: string;
   /** Certificates (PEM) of those who may vouch for appliances; undefined: their signatures are not checked. */
   trustedCaFile?: string | undefined;
+  /** Run libguestfs's appliance without KVM; otherwise that is found out. */
+  forceTcg?: boolean;
   /** Bound of merging an automatic state back, MiB/s; 0 = none. */
   mergeBandwidthMiB: number;
   /**

@@ -67,18 +67,22 @@ export async function send(
   target: { datapool: string; sha256: string },
 ): Promise<Json> {
   const { filename, sizeBytes } = source;
-  const at = await client.tusCreate('/api/library/upload/', sizeBytes, { ...target, filename });
   const bar = progressBar(sizeBytes);
+  const created = client.tusCreate('/api/library/upload/', sizeBytes, { ...target, filename });
+  let isStopped = false;
   const interrupted = () => {
+    isStopped = true;
     bar.stop();
     note(`${filename}: stopped; nothing of it stays`);
-    void client
-      .tusEnd(at)
+    void created
+      .then(at => client.tusEnd(at))
       .catch(() => note(`${filename}: what has come goes when no byte comes for a while`))
       .finally(() => process.exit(ExitCode.interrupted));
   };
+  // the node may have begun before its answer is here
   process.once('SIGINT', interrupted);
   try {
+    const at = await created;
     let offset = 0;
     for (let failed = 0; offset < sizeBytes; ) {
       const before = offset;
@@ -94,11 +98,15 @@ export async function send(
         failed = offset > before ? 0 : failed + 1;
       }
     }
+    return await client.get(at);
+  } catch (error) {
+    // what fails now fails since the upload was ended, and the command ends with that
+    if (isStopped) await new Promise(() => {});
+    throw error;
   } finally {
     process.removeListener('SIGINT', interrupted);
     bar.stop();
   }
-  return client.get(at);
 }
 
 /** A file of that name is in the data pool. */

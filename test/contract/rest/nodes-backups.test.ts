@@ -542,7 +542,9 @@ describe('a backup out of an archive of Proxmox VE', () => {
     const { id: file } = agent.setFile({ poolId: pool.id, filename, type: 'vma', states: [] });
     await scan();
     const url = `/api/library/${file}/convert-backup/`;
-    const answer = rest.call('POST', url, { body: { compress: true, level: 9, virtio: true } });
+    expect(await keyOf('POST', url, { inject_drivers: true })).toBe('conflicting_fields');
+    const body = { compress: true, level: 9, virtio: true, inject_drivers: true };
+    const answer = rest.call('POST', url, { body });
     const begun = () =>
       agent.calls.find(call => call.kind === 'convert_backup' && call.request.fileId === file);
     await until(() => begun() !== undefined);
@@ -552,6 +554,7 @@ describe('a backup out of an archive of Proxmox VE', () => {
       compressionLevel: 9,
       hashSum: false,
       virtio: true,
+      injectDrivers: true,
       poolId: '',
     });
     expect(await keyOf('POST', `/api/library/${file}/remove/`, {})).toBe('file_busy');
@@ -664,7 +667,10 @@ describe('restore of a foreign file with its disks', () => {
   test('what was chosen goes to the node, and each VM is named', async () => {
     const file = put('ova');
     await scan();
-    const choice = { configuration: 'small', virtio: true, networks: { LAN: 'default' }, keep_macs: true };
+    const choice = {
+      ...{ configuration: 'small', virtio: true, inject_drivers: true },
+      ...{ networks: { LAN: 'default' }, keep_macs: true },
+    };
     const body = { file, node: agent.id, datapool: pool.id, start_on: true, all: true, ...choice };
     const answer = await rest.call('POST', url, { body });
     expect(answer.status).toBe(202);
@@ -672,7 +678,7 @@ describe('restore of a foreign file with its disks', () => {
     const { request } = agent.calls.find(call => call.request.operationId === operationId)!;
     expect(request).toMatchObject({
       ...{ fileId: file, poolId: pool.id, name: '', configuration: 'small', startOn: true, all: true },
-      ...{ virtio: true, keepMacs: true, networks: { LAN: 'default' } },
+      ...{ virtio: true, injectDrivers: true, keepMacs: true, networks: { LAN: 'default' } },
     });
     expect(entities[0]).toMatchObject({ id: request.domainId });
   });
@@ -690,11 +696,18 @@ describe('restore of a foreign file with its disks', () => {
       { luns: ['sdb'] },
       { all: true, system: 'vm1' },
       { all: true, verbose_name: 'x' },
+      { inject_drivers: true },
     ];
     for (const one of wrong)
       expect(await keyOf('POST', url, { ...body, file: vma, ...one })).toBe('conflicting_fields');
     const archive = await backedUp();
-    for (const one of [{ system: 'vm1' }, { all: true }, { virtio: true }, { networks: { a: 'b' } }])
+    for (const one of [
+      { system: 'vm1' },
+      { all: true },
+      { virtio: true },
+      { inject_drivers: true },
+      { networks: { a: 'b' } },
+    ])
       expect(await keyOf('POST', url, { ...body, file: archive, ...one })).toBe('conflicting_fields');
   });
 });

@@ -40,7 +40,12 @@ export interface PlanChoice {
   /** By a name of the file. */
   networks: Readonly<Record<string, NetworkTarget>>;
   virtio: boolean;
+  /** Its drivers of virtio are put into it. */
+  hasDrivers?: boolean;
 }
+
+/** Of a VM that was chosen already. */
+type VmChoice = Pick<PlanChoice, 'networks' | 'virtio' | 'hasDrivers'>;
 
 /** Where the disks of a VM come to lie; absent: it comes without. */
 export interface BroughtDisks {
@@ -108,7 +113,7 @@ export function planVm(
 /** The same of a VM that was chosen already. @throws VirtkeepError xml_invalid */
 export const planAppliance = (
   appliance: Appliance,
-  choice: Pick<PlanChoice, 'networks' | 'virtio'>,
+  choice: VmChoice,
   facts: NodeFacts,
   brought?: BroughtDisks,
 ): PlannedVm => finished(fromAppliance(appliance, choice, facts, brought), facts);
@@ -174,7 +179,7 @@ function chosenAppliance(
 
 function fromAppliance(
   appliance: Appliance,
-  choice: Pick<PlanChoice, 'networks' | 'virtio'>,
+  choice: VmChoice,
   facts: NodeFacts,
   comes?: BroughtDisks,
 ): PlannedVm {
@@ -185,6 +190,7 @@ function fromAppliance(
     ...here,
     networks: { ...here.networks, ...choice.networks },
     virtio: choice.virtio,
+    hasDrivers: choice.hasDrivers ?? false,
     withDisks: comes !== undefined,
     diskPathOf: index => comes?.pathOf(index, appliance.disks[index]!) ?? '',
     drivePathOf: index => drivePaths[index],

@@ -1,7 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { describe, expect, test } from '@jest/globals';
-import { commandOf, reasonIn } from './guestfs.ts';
+import { reasonIn } from '../libguestfs.ts';
+import { commandOf } from './guestfs.ts';
 import { chosenOperations, operationsIn } from './prepare.ts';
 import { homeIn } from './ssh-keys.ts';
 

@@ -2,9 +2,10 @@
  * A VM with its disks out of a foreign file, without an archive in between (specification 2.3, "restore with disks"): of an OVA, an OVF
  * descriptor with its disks beside it, an archive of Proxmox VE; or each VM of it.
  *
- * check → read → disks → define → start. What QEMU cannot read where it stands is unpacked once, into spare files that go at the end; from
- * there each disk becomes a qcow2 image in the pool, and each image in a drive a file beside them. Nobody vouches for such a file: libvirt gets its definition through the gate for foreign
- * XML, with no file in it but those. Each file and domain is declared before it appears, so whatever stops it leaves nothing of any VM.
+ * check → read → disks → (drivers →) define → start. What QEMU cannot read where it stands is unpacked once, into spare files that go at
+ * the end; from there each disk becomes a qcow2 image in the pool, and each image in a drive a file beside them. Nobody vouches for such a
+ * file: libvirt gets its definition through the gate for foreign XML, with no file in it but those. Each file and domain is declared before
+ * it appears, so whatever stops it leaves nothing of any VM.
  */
 import { join } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
@@ -26,8 +27,9 @@ import { chooseIdentity } from '../domain/identity.ts';
 import { type ConvertPlan, planConvert } from './convert.ts';
 import { type PlacedImages, placeImages, writeImages } from './drive-images.ts';
 import type { ForeignFile } from './foreign.ts';
-import { type NewDisk, writeDisks } from './new-disks.ts';
+import { driveDisks, type NewDisk, writeDisks } from './new-disks.ts';
 import { authoritiesOf, choicesOf, openForeign } from './open-foreign.ts';
+import { DRIVERS_INJECTED, requireVirtV2v } from './virt-v2v.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const APPLIANCE_RESTORE_STEPS = ['check', 'read', 'disks', 'define', 'start'] as const;
@@ -51,6 +53,8 @@ interface ComingVm {
   planned: PlannedVm;
   /** The same with these images in its drives. */
   planWith(drivePaths: PlacedImages['paths']): PlannedVm;
+  /** What was told when drivers were put into it. */
+  driverWarnings: string[];
 }
 
 interface Restoring {
@@ -91,6 +95,7 @@ async function run(restoring: Restoring, context: OperationContext): Promise<voi
     for (const placed of images) await writeImages(context, placed);
     for (const { foreign } of vms) await foreign.requireSame();
   });
+  if (request.injectDrivers) await context.step('drivers', () => driveAll(restoring, vms, context));
   const domains = await context.step('define', () => define(restoring, vms, context));
   await context.step('start', async () => {
     if (!request.startOn) return;
@@ -106,6 +111,7 @@ async function run(restoring: Restoring, context: OperationContext): Promise<voi
 async function check(restoring: Restoring, context: OperationContext): Promise<ComingVm[]> {
   const { dependencies, request, source, target, opened } = restoring;
   const { signal } = context;
+  if (request.injectDrivers) await requireVirtV2v();
   const authorities = await authoritiesOf(dependencies);
   for (const { system, configuration } of request.all ? await choicesOf(source, request, signal) : [request])
     opened.push(
@@ -119,13 +125,14 @@ async function check(restoring: Restoring, context: OperationContext): Promise<C
   const networks = chosenNetworks(request.networks, facts, dependencies.nodeName);
   const vms = opened.map((foreign, index): ComingVm => {
     const paths = foreign.appliance.disks.map(() => join(target.path!, `${newId()}.qcow2`));
-    const choice = { networks, virtio: request.virtio };
+    const choice = { networks, virtio: request.virtio, hasDrivers: request.injectDrivers };
     const planWith = (drivePaths: PlacedImages['paths']) =>
       planAppliance(foreign.appliance, choice, facts, {
         pathOf: disk => paths[disk]!,
         drivePathOf: drive => drivePaths[drive],
       });
-    return { foreign, planned: planWith([]), planWith, domainId: index === 0 ? request.domainId : newId() };
+    const domainId = index === 0 ? request.domainId : newId();
+    return { foreign, planned: planWith([]), planWith, domainId, driverWarnings: [] };
   });
   const names = vms.flatMap(({ planned }) => planned.networks);
   requireInFile(request.networks, names, source.filename);
@@ -170,6 +177,20 @@ async function readAll(
   return { vms, disks, images };
 }
 
+/** One VM after another: each has a machine of libguestfs's to itself. */
+async function driveAll(
+  { dependencies: { forceTcg } }: Restoring,
+  vms: readonly ComingVm[],
+  context: OperationContext,
+): Promise<void> {
+  for (const { foreign, planned, driverWarnings } of vms) {
+    const { name } = foreign.appliance;
+    const paths = planned.brought.map(({ path }) => path);
+    const warnings = await driveDisks(context, { name, paths }, { forceTcg });
+    driverWarnings.push(DRIVERS_INJECTED, ...warnings);
+  }
+}
+
 /** One after another: a name and addresses that one of them has are taken for the next. */
 async function define(
   { dependencies, request, target }: Restoring,
@@ -177,19 +198,20 @@ async function define(
   context: OperationContext,
 ): Promise<RestoreResult[]> {
   const domains: RestoreResult[] = [];
-  for (const { foreign, planned, domainId } of vms) {
+  for (const { foreign, planned, domainId, driverWarnings } of vms) {
     throwIfAborted(context.signal);
     const { name, keepMacs } = request;
     const asked = { domainId, name, keepMacs };
     const { identity, xml, warnings: told } = await identify(dependencies, asked, planned, context.signal);
-    const warnings = [...foreign.warnings, ...told];
+    const warnings = [...foreign.warnings, ...told, ...driverWarnings];
     for (const text of warnings) context.warn(vms.length > 1 ? `${identity.name}: ${text}` : text);
     const files = planned.brought.map(({ path }) => path);
     await defineOwnDomain(dependencies, context, { domainId, files }, xml);
     const disks = planned.brought.map(({ path, targetDev }) => ({
       ...{ id: diskId(path, target), path, poolId: target.id, targetDev },
     }));
-    domains.push({ domainId, name: identity.name, disks, warnings, poolChanged: false });
+    const driversInjected = request.injectDrivers || undefined;
+    domains.push({ domainId, name: identity.name, disks, warnings, poolChanged: false, driversInjected });
   }
   return domains;
 }

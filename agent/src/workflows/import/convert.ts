@@ -2,7 +2,7 @@
  * A backup of this product out of a foreign file that holds a VM with its disks: an OVA, an OVF descriptor with its disks beside it, an
  * archive of Proxmox VE, a directory of virtnbdbackup's (specification 2.3).
  *
- * check → read → copy → publish. What QEMU cannot read where it stands is unpacked once, into spare files that lie beside the new archive and
+ * check → read → (drivers →) copy → publish. What QEMU cannot read where it stands is unpacked once, into spare files that lie beside the new archive and
  * go at the end; from there the disks become those of the archive. The file stays as it is. Nobody vouches for the new archive: what is in it came from elsewhere.
  * Whatever stops it leaves nothing.
  */
@@ -39,9 +39,11 @@ import { type NodeFacts, readFacts } from '../config-restore/node-facts.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { copyMembers } from './copy.ts';
-import type { ForeignFile } from './foreign.ts';
+import { DriverCopies } from './driver-copies.ts';
+import type { ForeignDisk, ForeignFile } from './foreign.ts';
 import { authoritiesOf, openForeign } from './open-foreign.ts';
 import { planImport } from './plan.ts';
+import { DRIVERS_INJECTED, requireVirtV2v } from './virt-v2v.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const CONVERT_STEPS = ['check', 'read', 'copy', 'publish'] as const;
@@ -98,11 +100,13 @@ export interface Held {
   foreign?: ForeignFile;
   name?: ReservedName;
   archive?: ArchiveWriter;
+  copies?: DriverCopies;
 }
 
 /** What cannot be closed keeps nothing else open. */
-export async function closeHeld({ archive, name, foreign }: Held): Promise<void> {
+export async function closeHeld({ archive, copies, name, foreign }: Held): Promise<void> {
   await Promise.resolve(archive?.abort())
+    .finally(() => copies?.close())
     .finally(() => name?.close())
     .finally(() => foreign?.close());
 }
@@ -118,17 +122,24 @@ export async function convert(
   const { facts, networks } = await context.step('check', () => check(dependencies, request, plan, context));
   const foreign = held.foreign!;
   const directory = join(target.path!, BACKUPS_DIR);
-  const { contents, images } = await context.step('read', async () => ({
+  const read = await context.step('read', async () => ({
     contents: await foreign.readDisks(context, directory),
     images: (await foreign.readImages?.(context, directory)) ?? [],
   }));
-  const sizesBytes = contents.map(({ sizeBytes }) => sizeBytes);
   const { appliance, definition } = foreign;
+  const { contents, driverWarnings } = await withDrivers(
+    dependencies,
+    request,
+    { contents: read.contents, directory, held },
+    context,
+  );
+  const sizesBytes = contents.map(({ sizeBytes }) => sizeBytes);
+  const { virtio, injectDrivers: hasDrivers } = request;
   const planned = planImport(
-    { appliance, definition, sizesBytes, images, pool: target, virtio: request.virtio, networks },
+    { appliance, definition, sizesBytes, images: read.images, pool: target, virtio, hasDrivers, networks },
     facts,
   );
-  const warnings = [...foreign.warnings, ...planned.warnings];
+  const warnings = [...foreign.warnings, ...planned.warnings, ...driverWarnings];
   for (const text of warnings) context.warn(text);
   await foreign.requireSame();
   const created = foreign.created.toISOString();
@@ -149,6 +160,7 @@ export async function convert(
       return held.archive;
     });
     await foreign.requireSame();
+    await held.copies?.remove(context.signal);
     return held.archive!;
   });
   const record = {
@@ -171,7 +183,27 @@ export async function convert(
       manifest: members => manifestOf(planned.archive.manifest, members, record, null),
     }),
   );
-  return { file: finishedFileOf(finished, target), signedBy: foreign.signedBy ?? undefined };
+  return {
+    file: finishedFileOf(finished, target),
+    signedBy: foreign.signedBy ?? undefined,
+    driversInjected: request.injectDrivers || undefined,
+  };
+}
+
+/** @returns the disks with drivers in them, where that was asked for, and warnings */
+async function withDrivers(
+  { forceTcg }: WorkflowDependencies,
+  { injectDrivers }: ConvertBackupRequest,
+  { contents, directory, held }: { contents: ForeignDisk[]; directory: string; held: Held },
+  context: OperationContext,
+): Promise<{ contents: ForeignDisk[]; driverWarnings: string[] }> {
+  if (!injectDrivers) return { contents, driverWarnings: [] };
+  const { name } = held.foreign!.appliance;
+  return context.step('drivers', async () => {
+    held.copies = await DriverCopies.make(context, directory);
+    const { disks, warnings } = await held.copies.inject(context, { name, disks: contents }, { forceTcg });
+    return { contents: disks, driverWarnings: [DRIVERS_INJECTED, ...warnings] };
+  });
 }
 
 async function check(
@@ -180,6 +212,7 @@ async function check(
   { source, target, held }: ConvertPlan & { held: Held },
   context: OperationContext,
 ): Promise<{ facts: NodeFacts; networks: Record<string, NetworkTarget> }> {
+  if (request.injectDrivers) await requireVirtV2v();
   const authorities = await authoritiesOf(dependencies);
   const foreign = await openForeign(source, { ...request, authorities }, context);
   held.foreign = foreign;
@@ -190,8 +223,10 @@ async function check(
   });
   const networks = chosenNetworks(request.networks, facts, dependencies.nodeName);
   requireInFile(request.networks, networksOf(appliance), source.filename);
-  // compressed is what stands in a file of its own before
-  await requireSpace(target, spareBytes + dataBytes * (request.compress ? COMPRESSED_SHARE : 1));
+  // compressed is what stands in a file of its own before, and so is what drivers are put into
+  const copiedBytes = request.injectDrivers ? dataBytes : 0;
+  const archiveBytes = dataBytes * (request.compress ? COMPRESSED_SHARE : 1);
+  await requireSpace(target, spareBytes + copiedBytes + archiveBytes);
   const stem = archiveStem(appliance.name, created);
   const directory = join(target.path!, BACKUPS_DIR);
   held.name = await reserveArchiveName(context, directory, stem, endingOf(request.compress));

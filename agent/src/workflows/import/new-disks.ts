@@ -1,13 +1,16 @@
 /** Disks of a foreign VM, written as qcow2 images of their own. */
 import { availableParallelism } from 'node:os';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { open } from '@virtkeep/shared/beneath';
+import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { syncFile } from '@virtkeep/shared/files';
 import { mapLimited } from '@virtkeep/shared/limit';
 import { convertToQcow2 } from '../../archive/index.ts';
+import { readImageHeader } from '../../disks/index.ts';
 import type { OperationContext } from '../context.ts';
 import { makeNewFile } from '../new-file.ts';
 import type { ForeignDisk } from './foreign.ts';
+import { injectDrivers, type OwnImage } from './virt-v2v.ts';
 
 export interface NewDisk extends ForeignDisk {
   /** Of the image, which does not exist yet. */
@@ -43,6 +46,33 @@ export async function writeDisks(context: OperationContext, disks: readonly NewD
   );
   throwIfAborted(context.signal);
   if (failure) throw failure.error;
+}
+
+/**
+ * Has the drivers of virtio put into the disks of a guest that are written, and are nobody's yet.
+ * @returns warnings
+ * @throws VirtkeepError as `injectDrivers`; io_failed
+ */
+export async function driveDisks(
+  context: OperationContext,
+  { name, paths }: { name: string; paths: readonly string[] },
+  options: { forceTcg: boolean | undefined },
+): Promise<string[]> {
+  const images: OwnImage[] = [];
+  try {
+    for (const path of paths) {
+      const { virtualSize } = await readImageHeader(path);
+      const file = await open(path, 'r+').catch(error => {
+        throw fromIoError(error, 'opening', path);
+      });
+      images.push({ path, file, sizeBytes: virtualSize });
+    }
+    const warnings = await injectDrivers(context, { name, images }, options);
+    for (const path of paths) await syncFile(path);
+    return warnings;
+  } finally {
+    for (const { file } of images) await file.close();
+  }
 }
 
 async function writeDisk(

@@ -21,6 +21,8 @@ export interface ForeignVm {
   /** Of the archive. */
   pool: PoolRecord;
   virtio: boolean;
+  /** Its drivers of virtio were put into it. */
+  hasDrivers?: boolean;
   /** Chosen ones, by the names of the file. */
   networks: Readonly<Record<string, NetworkTarget>>;
 }
@@ -46,7 +48,7 @@ export interface PlannedImport {
 
 /** The same but for the ids of the VM and its disks, which are new. No disk has a fault. */
 export function planImport(
-  { appliance, definition, sizesBytes, images = [], pool, virtio, networks }: ForeignVm,
+  { appliance, definition, sizesBytes, images = [], pool, virtio, hasDrivers = false, networks }: ForeignVm,
   facts: NodeFacts,
 ): PlannedImport {
   const ids = sizesBytes.map(() => newId());
@@ -61,6 +63,7 @@ export function planImport(
         networks: { ...here.networks, ...networks },
         uuid,
         virtio,
+        hasDrivers,
         withDisks: true,
         diskPathOf: pathOf,
         drivePathOf: index => placed.paths[index],

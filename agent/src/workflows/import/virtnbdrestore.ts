@@ -5,20 +5,20 @@
  * which are held open.
  */
 import type { FileHandle } from 'node:fs/promises';
-import { access, constants, mkdir, open, symlink, writeFile } from 'node:fs/promises';
-import { delimiter, join } from 'node:path';
-import { mkdir as mkdirBeneath, nameOf, openDirectory } from '@virtkeep/shared/beneath';
-import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { mkdir, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { nameOf } from '@virtkeep/shared/beneath';
+import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { openForeign } from '@virtkeep/shared/foreign-file';
 import { isSysAdmin, type ProgramEnd } from '@virtkeep/shared/program';
 import { GiB, MiB } from '@virtkeep/shared/units';
 import type { Source, VirtnbdDataFile } from '../../appliance/index.ts';
 import { containedCommand, NO_SUCH_PROGRAM, runContained } from '../contained-program.ts';
 import type { OperationContext } from '../context.ts';
+import { PrivateRoom } from './private-room.ts';
+import { PATH, requireTool, type Tool, toolMissing } from './tool.ts';
 
 const PROGRAM = 'virtnbdrestore';
-const PACKAGE = 'virtnbdbackup';
-const PATH = process.env.PATH ?? '/usr/sbin:/usr/bin:/sbin:/bin';
 const TIMEOUT_MS = 48 * 3_600_000;
 const MAX_OUTPUT_BYTES = 4 * MiB;
 /** Of one of its processes: a frame of compressed data may unpack into a multiple of itself. */
@@ -34,54 +34,31 @@ const UNTIL_CLOSED =
   '"$@" || exit; n=0; until qemu-img info -f qcow2 "$IMAGE" >/dev/null; do n=$((n+1)); [ $n -lt 1200 ] || exit 1; sleep 0.1; done';
 const MAX_REASON = 600;
 
-const missing = () => new VirtkeepError('tool_missing', { program: PROGRAM, package: PACKAGE });
+const TOOL: Tool = { program: PROGRAM, package: 'virtnbdbackup' };
 
 /** @param path directories in which it is looked for. @throws VirtkeepError tool_missing */
-export async function requireVirtnbdrestore(path = PATH): Promise<void> {
-  for (const directory of path.split(delimiter)) {
-    const isThere = await access(join(directory, PROGRAM), constants.X_OK).then(
-      () => true,
-      () => false,
-    );
-    if (isThere) return;
-  }
-  throw missing();
-}
+export const requireVirtnbdrestore = (path?: string): Promise<void> => requireTool(TOOL, path);
 
 /** A directory of the operation, beside the new backup. */
 export class RestoreRoom {
-  readonly #path: string;
-  readonly #directory: FileHandle;
+  readonly #room: PrivateRoom;
   readonly #images: FileHandle[] = [];
 
-  private constructor(path: string, directory: FileHandle) {
-    this.#path = path;
-    this.#directory = directory;
+  private constructor(room: PrivateRoom) {
+    this.#room = room;
   }
 
   /** Declared first; it goes with the operation. @throws VirtkeepError io_failed, disk_full */
   static async make(context: OperationContext, directory: string): Promise<RestoreRoom> {
-    const path = join(directory, `.virtkeep-${context.id}.virtnbd`);
-    context.effects.begin({ type: 'directory', path, own: true }, 'always');
-    const handle = await mkdirBeneath(path, { mode: 0o700 })
-      .then(() => openDirectory(path))
-      .catch(error => {
-        throw fromIoError(error, 'making', path);
-      });
-    const room = new RestoreRoom(path, handle);
+    const room = await PrivateRoom.make(context, join(directory, `.virtkeep-${context.id}.virtnbd`));
     try {
-      await mkdir(room.#at(OUT));
-      await writeFile(room.#at('vmconfig.xml'), '<domain><os/></domain>\n');
-      return room;
+      await mkdir(room.at(OUT));
+      await writeFile(room.at('vmconfig.xml'), '<domain><os/></domain>\n');
+      return new RestoreRoom(room);
     } catch (error) {
-      await handle.close();
-      throw fromIoError(error, 'writing', path);
+      await room.close();
+      throw fromIoError(error, 'writing', room.path);
     }
-  }
-
-  /** By what is held open, whatever lies under the name by now. */
-  #at(name: string): string {
-    return join(nameOf(this.#directory), name);
   }
 
   /**
@@ -91,19 +68,19 @@ export class RestoreRoom {
   async restore(target: string, chain: readonly VirtnbdDataFile[], signal: AbortSignal): Promise<Source> {
     const names = chain.map((_, index) => `${target}.${index}.${index === 0 ? 'full' : 'inc'}.data`);
     try {
-      for (const [index, name] of names.entries()) await symlink(chain[index]!.path, this.#at(name));
-      await writeFile(this.#at(`${target}.qcow.json`), JSON.stringify(IMAGE_OPTIONS));
+      for (const [index, name] of names.entries()) await symlink(chain[index]!.path, this.#room.at(name));
+      await writeFile(this.#room.at(`${target}.qcow.json`), JSON.stringify(IMAGE_OPTIONS));
     } catch (error) {
-      throw fromIoError(error, 'writing', this.#path);
+      throw fromIoError(error, 'writing', this.#room.path);
     }
     await this.#run(target, { names, sizeBytes: chain[0]!.header!.virtualSizeBytes }, signal);
     try {
-      const file = await openForeign(this.#at(join(OUT, target)));
+      const file = await openForeign(this.#room.at(join(OUT, target)));
       this.#images.push(file);
       const { size } = await file.stat();
       return { path: nameOf(file), offset: 0, sizeBytes: size, name: target };
     } catch (error) {
-      throw fromIoError(error, 'opening', join(this.#path, OUT, target));
+      throw fromIoError(error, 'opening', join(this.#room.path, OUT, target));
     }
   }
 
@@ -114,7 +91,7 @@ export class RestoreRoom {
   ): Promise<void> {
     const failed = (reason: string, cause?: unknown) =>
       new VirtkeepError('foreign_disk_invalid', { path: target, reason }, { cause });
-    const argv = restoreCommand(nameOf(this.#directory), target, { names, sizeBytes });
+    const argv = restoreCommand(this.#room.name, target, { names, sizeBytes });
     const how = { name: 'virtnbdrestore', hasOwnTmp: false, timeoutMs: TIMEOUT_MS };
     const command = containedCommand(argv, { ...how, isPrivileged: await isSysAdmin() });
     const end = await runContained(command, {
@@ -125,27 +102,17 @@ export class RestoreRoom {
       failed,
     });
     if (end.code === 0) return;
-    if (end.code === NO_SUCH_PROGRAM) throw missing();
-    if (/No space left|ENOSPC/.test(end.stderr) || (await this.#isFull()))
-      throw new VirtkeepError('disk_full', { path: this.#path });
+    if (end.code === NO_SUCH_PROGRAM) throw toolMissing(TOOL);
+    // a server of an image that finds no room is told nobody but its own log
+    if (/No space left|ENOSPC/.test(end.stderr) || (await this.#room.isFull()))
+      throw new VirtkeepError('disk_full', { path: this.#room.path });
     throw failed(`virtnbdrestore failed: ${reasonOfEnd(end)}`);
-  }
-
-  /** A server of an image that finds no room is told nobody but its own log. */
-  async #isFull(): Promise<boolean> {
-    try {
-      const probe = await open(this.#at('probe'), 'wx');
-      await probe.writeFile(Buffer.alloc(MiB, 1)).finally(() => probe.close());
-      return false;
-    } catch (error) {
-      return hasKey(fromIoError(error, 'writing', this.#path), 'disk_full');
-    }
   }
 
   /** What is in it goes with the operation. */
   async close(): Promise<void> {
     for (const image of this.#images) await image.close();
-    await this.#directory.close();
+    await this.#room.close();
   }
 }
 

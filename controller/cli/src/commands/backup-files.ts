@@ -79,6 +79,8 @@ function damageText(filename: string, { problems, restorable_states: states }: V
 
 const SIGN = 'have the node sign the new file when nobody vouches for the old one (administrators only)';
 
+const INJECT_DRIVERS = 'with --virtio: virt-v2v on the node puts the drivers into a copy of the disks';
+
 const KEEP = 'the old file stays, as it always does on a read-only or outside pool';
 
 function addConversions(backups: Command): void {
@@ -103,6 +105,7 @@ function addConversions(backups: Command): void {
         ...(options.compress ? { compress: true } : {}),
         ...(options.hash ? { hash_sum: true } : {}),
         ...(options.virtio ? { virtio: true } : {}),
+        ...(options.injectDrivers ? { inject_drivers: true } : {}),
         ...(options.iso === false ? { exclude_iso: true } : {}),
         ...(options.system ? { system: options.system } : {}),
         ...(options.all ? { all: true } : {}),
@@ -142,6 +145,7 @@ function addConversions(backups: Command): void {
     .option('--level <level>', 'of zstd, 1 to 9', level)
     .option('--hash', 'SHA-256 of every member')
     .option('--virtio', 'disks and network adapters become virtio, for which the guest must have drivers')
+    .option('--inject-drivers', INJECT_DRIVERS)
     .option('--no-iso', 'leave out the images in drives')
     .option('--system <system>', 'which VM of an OVF descriptor')
     .option('--all', 'every VM of an OVF descriptor: a backup of each, all of them or none')

@@ -26,6 +26,7 @@ interface RestoreOptions {
   network?: Record<string, string>;
   all?: boolean;
   virtio?: boolean;
+  injectDrivers?: boolean;
   keepMacs?: boolean;
   wait: boolean;
 }
@@ -72,6 +73,10 @@ export function addRestore(program: Command): void {
       {},
     )
     .option('--virtio', 'disks and network adapters of a foreign file become virtio')
+    .option(
+      '--inject-drivers',
+      'with --virtio: virt-v2v on the node puts the drivers into the disks of a foreign file',
+    )
     .option('--keep-macs', 'MAC addresses stay but for those that a VM of the node has')
     .option('--no-wait', 'print the task and return at once')
     .action(async (nameOrId: string, options: RestoreOptions, command: Command) => {
@@ -114,7 +119,7 @@ function onlyNode(nodes: Named[]): Named {
 type OptionName = keyof RestoreOptions;
 const WITH_DISKS: readonly OptionName[] = [
   ...(['pool', 'state', 'keepIdentity', 'start', 'flatten', 'instant'] as const),
-  ...(['bandwidth', 'lun', 'allowForeign', 'all'] as const),
+  ...(['bandwidth', 'lun', 'allowForeign', 'all', 'injectDrivers'] as const),
 ];
 
 /** What would do nothing is not taken; what a file of its type does not know refuses the controller. */
@@ -143,6 +148,7 @@ function foreignBody({
     ...(configuration ? { configuration } : {}),
     ...(Object.keys(networks).length > 0 ? { networks } : {}),
     ...(options.virtio ? { virtio: true } : {}),
+    ...(options.injectDrivers ? { inject_drivers: true } : {}),
     ...(options.keepMacs ? { keep_macs: true } : {}),
   };
 }

@@ -128,6 +128,9 @@ const RestoreBody = body(
     virtio: flag(
       'disks and network adapters of a foreign file become virtio, for which the guest must have drivers',
     ),
+    inject_drivers: flag(
+      'virt-v2v, which must be installed on the node, puts the drivers of virtio into the new disks of a foreign file; with virtio only',
+    ),
     keep_macs: flag(
       'MAC addresses of a foreign file stay but for those that a VM of the node has; else all are new',
     ),
@@ -195,6 +198,7 @@ const CONFIG_RESTORE_ERRORS = [
 
 const RESTORE_ERRORS = [
   'tool_missing',
+  'driver_injection_failed',
   ...POOL_WRITE,
   ...ARCHIVE_READ,
   ...FOREIGN_READ,

@@ -156,6 +156,7 @@ const CONVERT_ERRORS = [
   ...ARCHIVE_READ,
   ...FOREIGN_READ,
   'tool_missing',
+  'driver_injection_failed',
   'conflicting_fields',
   'archive_too_large',
   'invalid_name',
@@ -244,6 +245,9 @@ function converting(app: App, services: Services): void {
     level: Level,
     hash_sum: flag('SHA-256 of every member'),
     virtio: flag('disks and network adapters become virtio, for which the guest must have drivers'),
+    inject_drivers: flag(
+      'virt-v2v, which must be installed on the node, puts the drivers of virtio into a copy of the disks; with virtio only',
+    ),
     exclude_iso: flag('leave out the images in drives'),
     system: Type.Optional(System),
     all: Type.Optional(All),

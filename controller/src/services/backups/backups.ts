@@ -23,6 +23,7 @@ import type { EndedOperation } from '../tasks/ends.ts';
 import { type NodeOptions, nodeFields } from '../tasks/node-fields.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
+import { refuseDriversWithoutVirtio } from './drivers.ts';
 import { fileOf, resultFile } from './ended-file.ts';
 import type { Extension, ExtensionChooser } from './extension.ts';
 
@@ -277,7 +278,15 @@ export class BackupService {
     const row = await this.#dependencies.library.published(options.file);
     if (isAppliance(row)) return this.#restoreAppliance(options, row, user, taskId);
     assertArchive(row, 'restore');
-    refuseFields(options, ['system', 'all', 'configuration', 'networks', 'virtio', 'keep_macs']);
+    refuseFields(options, [
+      'system',
+      'all',
+      'configuration',
+      'networks',
+      'virtio',
+      'inject_drivers',
+      'keep_macs',
+    ]);
     checkInstant(options, row);
     this.#dependencies.inventory.node(options.node);
     this.#dependencies.nodeTasks.assertReady(options.node);
@@ -318,6 +327,7 @@ export class BackupService {
     refuseFields(options, ['state', 'keep_identity', 'flatten', 'instant', 'bandwidth', 'luns']);
     if (options.all && options.system !== undefined) throw conflict('all', 'system');
     if (options.all && options.verbose_name !== undefined) throw conflict('all', 'verbose_name');
+    refuseDriversWithoutVirtio(options);
     const { inventory, nodeTasks, pools, backupFiles } = this.#dependencies;
     inventory.node(options.node);
     nodeTasks.assertReady(options.node);

@@ -12,6 +12,7 @@ import type { PoolService } from '../pools/pools.ts';
 import type { EndedOperation } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
+import { refuseDriversWithoutVirtio } from './drivers.ts';
 import { fileOf, resultFile } from './ended-file.ts';
 import { assertArchive, type LibraryService, refOf, SHOW_TIMEOUT_MS } from './library.ts';
 import { shownSignature } from './show-record.ts';
@@ -33,6 +34,8 @@ export interface ConvertOptions {
   level?: number;
   hash_sum?: boolean;
   virtio?: boolean;
+  /** Of virtio, by virt-v2v. */
+  inject_drivers?: boolean;
   exclude_iso?: boolean;
   /** Which VM of an OVF descriptor, and in which configuration; or all of them. */
   system?: string;
@@ -191,6 +194,7 @@ export class FileActionService {
       throw new VirtkeepError('file_not_convertible', { file: row.filename, type: row.type });
     if (options.all && options.system !== undefined)
       throw new VirtkeepError('conflicting_fields', { first: 'all', second: 'system', field: 'all' });
+    refuseDriversWithoutVirtio(options);
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id, options.datapool);
     this.#dependencies.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
     const request = {
@@ -201,6 +205,7 @@ export class FileActionService {
       compressionLevel: options.level ?? 0,
       hashSum: options.hash_sum ?? false,
       virtio: options.virtio ?? false,
+      injectDrivers: options.inject_drivers ?? false,
       excludeIso: options.exclude_iso ?? false,
       system: options.system ?? '',
       all: options.all ?? false,

@@ -279,6 +279,8 @@ export interface ConvertBackupRequest {
   networks: { [key: string]: string };
   /** Images in drives stay behind. */
   excludeIso: boolean;
+  /** virt-v2v puts the drivers of virtio into the guest; with `virtio` only. Refused with tool_missing where it is not installed. */
+  injectDrivers: boolean;
   /** Each VM of an OVF descriptor becomes an archive: all of them or none. `system` is empty then. */
   all: boolean;
   /** Restore point of a backup of virtnbdbackup's: its number or name; empty: the newest. */
@@ -3300,6 +3302,7 @@ function createBaseConvertBackupRequest(): ConvertBackupRequest {
     configuration: "",
     networks: {},
     excludeIso: false,
+    injectDrivers: false,
     all: false,
     state: "",
   };
@@ -3342,6 +3345,9 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     });
     if (message.excludeIso !== false) {
       writer.uint32(96).bool(message.excludeIso);
+    }
+    if (message.injectDrivers !== false) {
+      writer.uint32(112).bool(message.injectDrivers);
     }
     if (message.all !== false) {
       writer.uint32(120).bool(message.all);
@@ -3464,6 +3470,14 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
             message.excludeIso = reader.bool();
             continue;
           }
+          case 14: {
+            if (tag !== 112) {
+              break;
+            }
+
+            message.injectDrivers = reader.bool();
+            continue;
+          }
           case 15: {
             if (tag !== 120) {
               break;
@@ -3543,6 +3557,11 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
         : isSet(object.exclude_iso)
         ? globalThis.Boolean(object.exclude_iso)
         : false,
+      injectDrivers: isSet(object.injectDrivers)
+        ? globalThis.Boolean(object.injectDrivers)
+        : isSet(object.inject_drivers)
+        ? globalThis.Boolean(object.inject_drivers)
+        : false,
       all: isSet(object.all) ? globalThis.Boolean(object.all) : false,
       state: isSet(object.state) ? globalThis.String(object.state) : "",
     };
@@ -3592,6 +3611,9 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
     if (message.excludeIso !== false) {
       obj.excludeIso = message.excludeIso;
     }
+    if (message.injectDrivers !== false) {
+      obj.injectDrivers = message.injectDrivers;
+    }
     if (message.all !== false) {
       obj.all = message.all;
     }
@@ -3628,6 +3650,7 @@ export const ConvertBackupRequest: MessageFns<ConvertBackupRequest> = {
       {},
     );
     message.excludeIso = object.excludeIso ?? false;
+    message.injectDrivers = object.injectDrivers ?? false;
     message.all = object.all ?? false;
     message.state = object.state ?? "";
     return message;

@@ -76,6 +76,8 @@ export interface RestoreResult {
   warnings: string[];
   /** The pool that was asked for had too little space. */
   poolChanged: boolean;
+  /** Of a foreign file: virt-v2v has put the drivers of virtio into the guest. Absent: nobody asked for it. */
+  driversInjected?: boolean | undefined;
 }
 
 export interface ConfigRestoreResult {
@@ -134,7 +136,11 @@ export interface ConvertResult {
     | BackupFile
     | undefined;
   /** Of an appliance: subject of the certificate by which it is signed, when an authority that the node trusts vouches for it. */
-  signedBy?: string | undefined;
+  signedBy?:
+    | string
+    | undefined;
+  /** Of an appliance: virt-v2v has put the drivers of virtio into the guest. Absent: nobody asked for it. */
+  driversInjected?: boolean | undefined;
 }
 
 export interface RefreshResult {
@@ -1283,7 +1289,7 @@ export const BackupResult: MessageFns<BackupResult> = {
 };
 
 function createBaseRestoreResult(): RestoreResult {
-  return { domainId: "", name: "", disks: [], warnings: [], poolChanged: false };
+  return { domainId: "", name: "", disks: [], warnings: [], poolChanged: false, driversInjected: undefined };
 }
 
 export const RestoreResult: MessageFns<RestoreResult> = {
@@ -1302,6 +1308,9 @@ export const RestoreResult: MessageFns<RestoreResult> = {
     }
     if (message.poolChanged !== false) {
       writer.uint32(40).bool(message.poolChanged);
+    }
+    if (message.driversInjected !== undefined) {
+      writer.uint32(48).bool(message.driversInjected);
     }
     return writer;
   },
@@ -1359,6 +1368,14 @@ export const RestoreResult: MessageFns<RestoreResult> = {
             message.poolChanged = reader.bool();
             continue;
           }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.driversInjected = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1386,6 +1403,11 @@ export const RestoreResult: MessageFns<RestoreResult> = {
         : isSet(object.pool_changed)
         ? globalThis.Boolean(object.pool_changed)
         : false,
+      driversInjected: isSet(object.driversInjected)
+        ? globalThis.Boolean(object.driversInjected)
+        : isSet(object.drivers_injected)
+        ? globalThis.Boolean(object.drivers_injected)
+        : undefined,
     };
   },
 
@@ -1406,6 +1428,9 @@ export const RestoreResult: MessageFns<RestoreResult> = {
     if (message.poolChanged !== false) {
       obj.poolChanged = message.poolChanged;
     }
+    if (message.driversInjected !== undefined) {
+      obj.driversInjected = message.driversInjected;
+    }
     return obj;
   },
 
@@ -1419,6 +1444,7 @@ export const RestoreResult: MessageFns<RestoreResult> = {
     message.disks = object.disks?.map((e) => NewDisk.fromPartial(e)) || [];
     message.warnings = object.warnings?.map((e) => e) || [];
     message.poolChanged = object.poolChanged ?? false;
+    message.driversInjected = object.driversInjected ?? undefined;
     return message;
   },
 };
@@ -2177,7 +2203,7 @@ export const RestorableStates: MessageFns<RestorableStates> = {
 };
 
 function createBaseConvertResult(): ConvertResult {
-  return { file: undefined, signedBy: undefined };
+  return { file: undefined, signedBy: undefined, driversInjected: undefined };
 }
 
 export const ConvertResult: MessageFns<ConvertResult> = {
@@ -2187,6 +2213,9 @@ export const ConvertResult: MessageFns<ConvertResult> = {
     }
     if (message.signedBy !== undefined) {
       writer.uint32(18).string(message.signedBy);
+    }
+    if (message.driversInjected !== undefined) {
+      writer.uint32(24).bool(message.driversInjected);
     }
     return writer;
   },
@@ -2220,6 +2249,14 @@ export const ConvertResult: MessageFns<ConvertResult> = {
             message.signedBy = reader.string();
             continue;
           }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.driversInjected = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2240,6 +2277,11 @@ export const ConvertResult: MessageFns<ConvertResult> = {
         : isSet(object.signed_by)
         ? globalThis.String(object.signed_by)
         : undefined,
+      driversInjected: isSet(object.driversInjected)
+        ? globalThis.Boolean(object.driversInjected)
+        : isSet(object.drivers_injected)
+        ? globalThis.Boolean(object.drivers_injected)
+        : undefined,
     };
   },
 
@@ -2250,6 +2292,9 @@ export const ConvertResult: MessageFns<ConvertResult> = {
     }
     if (message.signedBy !== undefined) {
       obj.signedBy = message.signedBy;
+    }
+    if (message.driversInjected !== undefined) {
+      obj.driversInjected = message.driversInjected;
     }
     return obj;
   },
@@ -2263,6 +2308,7 @@ export const ConvertResult: MessageFns<ConvertResult> = {
       ? BackupFile.fromPartial(object.file)
       : undefined;
     message.signedBy = object.signedBy ?? undefined;
+    message.driversInjected = object.driversInjected ?? undefined;
     return message;
   },
 };

@@ -107,6 +107,8 @@ export interface StartApplianceRestoreRequest {
   startOn: boolean;
   /** Every VM of an OVF descriptor, all of them or none. `system` is empty then. */
   all: boolean;
+  /** virt-v2v puts the drivers of virtio into the guests; with `virtio` only. Refused with tool_missing where it is not installed. */
+  injectDrivers: boolean;
 }
 
 export interface StartApplianceRestoreRequest_NetworksEntry {
@@ -847,6 +849,7 @@ function createBaseStartApplianceRestoreRequest(): StartApplianceRestoreRequest 
     keepMacs: false,
     startOn: false,
     all: false,
+    injectDrivers: false,
   };
 }
 
@@ -890,6 +893,9 @@ export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreReque
     }
     if (message.all !== false) {
       writer.uint32(104).bool(message.all);
+    }
+    if (message.injectDrivers !== false) {
+      writer.uint32(112).bool(message.injectDrivers);
     }
     return writer;
   },
@@ -1014,6 +1020,14 @@ export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreReque
             message.all = reader.bool();
             continue;
           }
+          case 14: {
+            if (tag !== 112) {
+              break;
+            }
+
+            message.injectDrivers = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1078,6 +1092,11 @@ export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreReque
         ? globalThis.Boolean(object.start_on)
         : false,
       all: isSet(object.all) ? globalThis.Boolean(object.all) : false,
+      injectDrivers: isSet(object.injectDrivers)
+        ? globalThis.Boolean(object.injectDrivers)
+        : isSet(object.inject_drivers)
+        ? globalThis.Boolean(object.inject_drivers)
+        : false,
     };
   },
 
@@ -1128,6 +1147,9 @@ export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreReque
     if (message.all !== false) {
       obj.all = message.all;
     }
+    if (message.injectDrivers !== false) {
+      obj.injectDrivers = message.injectDrivers;
+    }
     return obj;
   },
 
@@ -1159,6 +1181,7 @@ export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreReque
     message.keepMacs = object.keepMacs ?? false;
     message.startOn = object.startOn ?? false;
     message.all = object.all ?? false;
+    message.injectDrivers = object.injectDrivers ?? false;
     return message;
   },
 };
