@@ -4,6 +4,7 @@ import tseslint from 'typescript-eslint';
 export default tseslint.config(
   {
     ignores: [
+      'bundle/**',
       '**/node_modules/**',
       '**/dist/**',
       'shared/src/gen/**',
