@@ -5,7 +5,7 @@
  * usage: bundle.ts
  */
 import { createHash } from 'node:crypto';
-import { existsSync, globSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, globSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { build, type Plugin } from 'esbuild';
 
@@ -39,7 +39,8 @@ export async function bundle(): Promise<boolean> {
   const files = sourceFiles();
   const key = keyOf(files);
   if (existsSync(KEY) && readFileSync(KEY, 'utf8') === key) return false;
-  rmSync(OUT, { recursive: true, force: true });
+  // as deep, beside it: whoever runs the former one does not find half of it
+  const made = `${OUT}.${process.pid}`;
   const workers = files.filter(file => file.endsWith('.worker.ts'));
   await build({
     absWorkingDir: ROOT,
@@ -47,7 +48,7 @@ export async function bundle(): Promise<boolean> {
       ...PROGRAMS,
       ...Object.fromEntries(workers.map(file => [`worker/${basename(file, '.ts')}`, file])),
     },
-    outdir: OUT,
+    outdir: made,
     outExtension: { '.js': '.mjs' },
     bundle: true,
     splitting: true,
@@ -60,7 +61,9 @@ export async function bundle(): Promise<boolean> {
     plugins: [ownPlace],
     logLevel: 'warning',
   });
-  writeFileSync(KEY, key);
+  writeFileSync(join(made, 'key'), key);
+  rmSync(OUT, { recursive: true, force: true });
+  renameSync(made, OUT);
   return true;
 }
 
@@ -86,6 +89,8 @@ const ownPlace: Plugin = {
           `new URL(${JSON.stringify(dirname(relative(OUT, path)))}, import.meta.url).pathname`,
         )
         .replaceAll(/__URL\(([^)]*)\)/g, 'new URL($1, import.meta.url)');
+      if (/import\.meta(?!\.url\b)/.test(contents))
+        throw new Error(`${path}: no bundle knows what else of import.meta is meant`);
       return { contents, loader: 'ts' };
     });
   },

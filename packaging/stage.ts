@@ -1,5 +1,14 @@
 /** The files of an installation, laid out below a directory: what the .deb ships and `make install` copies. */
-import { chmodSync, cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PROGRAMS } from './bundle.ts';
@@ -24,6 +33,8 @@ interface LockEntry {
 export function stage(root: string): void {
   const home = join(root, HOME);
   mkdirSync(home, { recursive: true });
+  // its files have other names in each version
+  rmSync(join(home, 'bundle'), { recursive: true, force: true });
   for (const source of SOURCES) copySource(source, home);
   cpSync(join(ROOT, 'package.json'), join(home, 'package.json'));
   for (const path of productionModules()) {

@@ -73,12 +73,18 @@ export async function send(
   const interrupted = () => {
     isStopped = true;
     bar.stop();
-    note(`${filename}: stopped; nothing of it stays`);
     void created
-      .then(at => client.tusEnd(at))
-      .catch(() => note(`${filename}: what has come goes when no byte comes for a while`))
+      .then(async at => {
+        // one that is done keeps its file
+        const { status } = await client.get(at);
+        await client.tusEnd(at);
+        note(`${filename}: ${status === 'DONE' ? 'it was there already' : 'stopped; nothing of it stays'}`);
+      })
+      .catch(() => note(`${filename}: stopped; what has come goes when no byte comes for a while`))
       .finally(() => process.exit(ExitCode.interrupted));
   };
+  /** Whatever comes of the upload once it is stopped: nothing goes on with it, and the command ends by itself. */
+  const orStopped = async <T>(value: T): Promise<T> => (isStopped ? new Promise<T>(() => {}) : value);
   // the node may have begun before its answer is here
   process.once('SIGINT', interrupted);
   try {
@@ -90,7 +96,7 @@ export async function send(
         const stream = Readable.from(bytesFrom(source, offset, count => bar.add(count)));
         offset = await client.tusSend(at, offset, sizeBytes - offset, stream);
       } catch (error) {
-        if (!isPassing(error) || failed >= TRIES) throw error;
+        if (!isPassing(await orStopped(error)) || failed >= TRIES) throw error;
         await pause(PAUSE_MS);
         offset = await client.tusOffset(at).catch(() => before);
         bar.set(offset);
@@ -98,11 +104,9 @@ export async function send(
         failed = offset > before ? 0 : failed + 1;
       }
     }
-    return await client.get(at);
+    return await orStopped(await client.get(at));
   } catch (error) {
-    // what fails now fails since the upload was ended, and the command ends with that
-    if (isStopped) await new Promise(() => {});
-    throw error;
+    throw await orStopped(error);
   } finally {
     process.removeListener('SIGINT', interrupted);
     bar.stop();

@@ -80,7 +80,13 @@ test.each([
     'ova',
     moment,
   ]),
-  ['ovf', 'copy.after'],
+  ...few(
+    [
+      ['ovf', 'copy.after'],
+      ['qcow2', 'copy.mid'],
+    ],
+    ['ovf', 'copy.after'],
+  ),
 ])('%s: cancel at %s', async (format, moment) => {
   const operation = await lab.alone.canceledAt(`export_backup.${moment}`, () => start(format!));
   expect(operation.state).toBe(OperationState.CANCELED);

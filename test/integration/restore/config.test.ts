@@ -308,16 +308,19 @@ test('what cannot be read is refused', async () => {
   await expect(alone.backups.show({ file: fileOf('broken.ovf') })).rejects.toThrow(/another version/);
 });
 
-describe.each(few(['web.xml', 'appliance/web.ovf', 'web.ova', 'mail.vma.zst'], 'web.ova'))('%s', filename => {
-  test.each(momentsOf(CONFIG_RESTORE_STEPS))('kill -9 of the agent at %s', async moment => {
-    const operation = await alone.killedAt(`config_restore.${moment}`, () => start(filename));
-    expect(operation).toMatchObject(INTERRUPTED);
-    expect(await alone.picture(guest)).toEqual(before);
-  });
+describe.each(few(['web.xml', 'appliance/web.ovf', 'web.ova', 'mail.vma.zst'], 'web.xml', 'web.ova'))(
+  '%s',
+  filename => {
+    test.each(momentsOf(CONFIG_RESTORE_STEPS))('kill -9 of the agent at %s', async moment => {
+      const operation = await alone.killedAt(`config_restore.${moment}`, () => start(filename));
+      expect(operation).toMatchObject(INTERRUPTED);
+      expect(await alone.picture(guest)).toEqual(before);
+    });
 
-  test.each(['check.after', 'define.before', 'define.after'])('cancel at %s', async moment => {
-    const operation = await alone.canceledAt(`config_restore.${moment}`, () => start(filename));
-    expect(operation.state).toBe(OperationState.CANCELED);
-    expect(await alone.picture(guest)).toEqual(before);
-  });
-});
+    test.each(['check.after', 'define.before', 'define.after'])('cancel at %s', async moment => {
+      const operation = await alone.canceledAt(`config_restore.${moment}`, () => start(filename));
+      expect(operation.state).toBe(OperationState.CANCELED);
+      expect(await alone.picture(guest)).toEqual(before);
+    });
+  },
+);

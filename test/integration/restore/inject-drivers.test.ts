@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
@@ -62,6 +63,7 @@ beforeAll(async () => {
       ovaOf(signed(name, { [`${name}.ovf`]: descriptor, ...files })),
     );
   put('shop', ovfOf({ name: 'shop', disks }));
+  writeFileSync(join(directory(), 'packed.ova'), gzipSync(readFileSync(join(directory(), 'shop.ova'))));
   put('twins', ovfOf({ name: 'twin', disks: [disks[0]!] }, { name: 'twin', disks: [disks[1]!] }));
   before = picture();
 });
@@ -135,23 +137,27 @@ function expectPrivate(images: RegExp[]): void {
   expect(variables.filter(name => !/^(_|SUPERMIN_.*|LIBGUESTFS_BACKEND_SETTINGS)$/.test(name))).toEqual(own);
 }
 
-test('into copies for a backup, which is all that is there then', async () => {
-  v2v.install('drive');
-  const id = await convert('shop.ova');
-  const operation = await alone.heard(id);
-  expectPrivate([0, 1].map(n => new RegExp(`/backups/\\.virtkeep-${id}\\.0\\.v2v/${n}\\.qcow2 `)));
-  expect(operation.warnings).toContain(TOLD);
-  expect(operation.warnings).toContain('virt-v2v: the guest tools of a stand-in stay');
-  expect(resultOf(operation, 'convertBackup').driversInjected).toBe(true);
-  const { path, filename } = fileOf(operation);
-  const archive = await openArchive(path, AbortSignal.timeout(60_000));
-  expect(await archive.verify({ signal: AbortSignal.timeout(60_000) })).toMatchObject({ problems: [] });
-  await archive.close();
-  const disks = bySize(disksIn(path));
-  for (const [index, bytes] of DRIVEN.entries()) expect(disks[index]!.equals(bytes)).toBe(true);
-  expect(alone.files(1).filter(name => !before.files[1]!.includes(name))).toEqual([filename]);
-  rmSync(path);
-});
+// what is packed stands in files of the operation's until it ends, beside the copies
+test.each(['shop.ova', 'packed.ova'])(
+  '%s: into copies for a backup, which is all that is there then',
+  async source => {
+    v2v.install('drive');
+    const id = await convert(source);
+    const operation = await alone.heard(id);
+    expectPrivate([0, 1].map(n => new RegExp(`/backups/\\.virtkeep-${id}\\.0\\.v2v/${n}\\.qcow2 `)));
+    expect(operation.warnings).toContain(TOLD);
+    expect(operation.warnings).toContain('virt-v2v: the guest tools of a stand-in stay');
+    expect(resultOf(operation, 'convertBackup').driversInjected).toBe(true);
+    const { path, filename } = fileOf(operation);
+    const archive = await openArchive(path, AbortSignal.timeout(60_000));
+    expect(await archive.verify({ signal: AbortSignal.timeout(60_000) })).toMatchObject({ problems: [] });
+    await archive.close();
+    const disks = bySize(disksIn(path));
+    for (const [index, bytes] of DRIVEN.entries()) expect(disks[index]!.equals(bytes)).toBe(true);
+    expect(alone.files(1).filter(name => !before.files[1]!.includes(name))).toEqual([filename]);
+    rmSync(path);
+  },
+);
 
 test('into the new disks of a VM', async () => {
   v2v.install('drive');

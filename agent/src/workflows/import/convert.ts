@@ -160,7 +160,7 @@ export async function convert(
       return held.archive;
     });
     await foreign.requireSame();
-    await held.copies?.remove(context.signal);
+    await held.copies?.remove();
     return held.archive!;
   });
   const record = {

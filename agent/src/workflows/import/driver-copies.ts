@@ -2,8 +2,8 @@
  * Disks of a foreign VM with the drivers of virtio put into them, on their way into a backup: copies in a directory of the operation, since the
  * file stays as it is.
  */
-import { type FileHandle, open } from 'node:fs/promises';
-import { join } from 'node:path';
+import { type FileHandle, open, unlink } from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { nameOf } from '@virtkeep/shared/beneath';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
@@ -57,7 +57,7 @@ export class DriverCopies {
     }
     const warnings = await injectDrivers(context, { name, images: this.#images }, { forceTcg });
     const injected: ForeignDisk[] = [];
-    for (const image of this.#images) injected.push(await this.#read(image, name, context.signal));
+    for (const image of this.#images) injected.push(await readInjected(image, name, context.signal));
     return { disks: injected, warnings };
   }
 
@@ -80,22 +80,6 @@ export class DriverCopies {
     });
   }
 
-  /** As of any file that a program of others has written. */
-  async #read({ file, sizeBytes }: OwnImage, vm: string, signal: AbortSignal): Promise<ForeignDisk> {
-    const { size } = await file.stat();
-    const image = await inspectImage(
-      { path: nameOf(file), offset: 0, sizeBytes: size, name: vm },
-      'qcow2',
-      signal,
-    );
-    if (image.virtualSizeBytes !== roundUp(sizeBytes, SECTOR_BYTES) || image.warnings.length > 0)
-      throw new VirtkeepError('driver_injection_failed', {
-        vm: `"${vm}"`,
-        reason: image.warnings[0] ?? 'virt-v2v has made a disk of another size',
-      });
-    return { sizeBytes: image.virtualSizeBytes, content: { blockdev: image.blockdev } };
-  }
-
   /** Only when nothing reads of them any more; they go with the operation. Harmless when repeated. */
   async close(): Promise<void> {
     if (this.#isClosed) return;
@@ -104,9 +88,35 @@ export class DriverCopies {
     await this.#room.close();
   }
 
-  /** Closes and removes them: their room is for others. @throws VirtkeepError io_failed */
-  async remove(signal: AbortSignal): Promise<void> {
+  /** Closes and removes them: their room is for others. Their directory goes with the operation. @throws VirtkeepError io_failed */
+  async remove(): Promise<void> {
+    for (const { path } of this.#images)
+      await unlink(this.#room.at(basename(path))).catch(error => {
+        throw fromIoError(error, 'removing', path);
+      });
     await this.close();
-    await this.#room.remove(signal);
   }
+}
+
+/**
+ * Looks at an image that virt-v2v has worked on, as at any file that a program of others has written: it may name another file by now.
+ * @throws VirtkeepError driver_injection_failed, foreign_disk_invalid
+ */
+export async function readInjected(
+  { file, sizeBytes }: OwnImage,
+  vm: string,
+  signal: AbortSignal,
+): Promise<ForeignDisk> {
+  const { size } = await file.stat();
+  const image = await inspectImage(
+    { path: nameOf(file), offset: 0, sizeBytes: size, name: vm },
+    'qcow2',
+    signal,
+  );
+  if (image.virtualSizeBytes !== roundUp(sizeBytes, SECTOR_BYTES) || image.warnings.length > 0)
+    throw new VirtkeepError('driver_injection_failed', {
+      vm: `"${vm}"`,
+      reason: image.warnings[0] ?? 'virt-v2v has made a disk of another size',
+    });
+  return { sizeBytes: image.virtualSizeBytes, content: { blockdev: image.blockdev } };
 }

@@ -9,6 +9,7 @@ import { convertToQcow2 } from '../../archive/index.ts';
 import { readImageHeader } from '../../disks/index.ts';
 import type { OperationContext } from '../context.ts';
 import { makeNewFile } from '../new-file.ts';
+import { readInjected } from './driver-copies.ts';
 import type { ForeignDisk } from './foreign.ts';
 import { injectDrivers, type OwnImage } from './virt-v2v.ts';
 
@@ -68,6 +69,7 @@ export async function driveDisks(
       images.push({ path, file, sizeBytes: virtualSize });
     }
     const warnings = await injectDrivers(context, { name, images }, options);
+    for (const image of images) await readInjected(image, name, context.signal);
     for (const path of paths) await syncFile(path);
     return warnings;
   } finally {
