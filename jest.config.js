@@ -21,7 +21,8 @@ const LONG = [
 ];
 // every case of those of which `make test` runs a few (test/lab/few.ts)
 const FEW = [
-  'test/e2e/faults-{instant,recompress,template-clone,trim}',
+  'test/e2e/faults-{backup,backup-kill,increment,instant,lend-attach,lend-detach,recompress,restore,snapshots-make,snapshots-revert}',
+  'test/e2e/faults-{template-change,template-clone,trim}',
   'test/integration/export/export-faults',
   'test/integration/restore/{appliance,config,convert,convert-ovf,convert-virtnbd,import-disk-faults}',
 ];

@@ -22,6 +22,7 @@ import { storeIdentity } from '../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
 import { issue, newAuthority } from '../contract/grpc/pki.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
+import { few } from '../lab/few.ts';
 import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';
 import { startWorld, type World, type WorldOptions } from '../lab/world.ts';
@@ -257,14 +258,14 @@ export class AgentAlone {
 }
 
 /**
- * The moments around the steps at which something is different: the end of one is the beginning of the next.
- * @param others moments in a step, and beginnings that have the commit before them
+ * The moments around the steps at which something is different: the end of one is the beginning of the next. Outside of a long run they
+ * are those with the most to be undone or gone on with: the others that are given, and the ends of the last two steps.
+ * @param others moments in a step, beginnings that have the commit before them, and what must always be asked
  */
-export const momentsOf = (steps: readonly string[], ...others: string[]): string[] => [
-  `${steps[0]}.before`,
-  ...steps.map(step => `${step}.after`),
-  ...others,
-];
+export function momentsOf(steps: readonly string[], ...others: string[]): string[] {
+  const ends = steps.map(step => `${step}.after`);
+  return [...new Set([...few([`${steps[0]}.before`, ...ends], ...ends.slice(-2)), ...others])];
+}
 
 export const fileOf = (operation: Operation): { filename: string; path: string } =>
   (JSON.parse(operation.resultJson) as { file: { filename: string; path: string } }).file;

@@ -20,7 +20,7 @@ beforeAll(async () => {
 afterAll(() => lending?.stop());
 
 describe('attaching', () => {
-  test.each(momentsOf(ATTACH_DISK_STEPS))('killed at %s', async moment => {
+  test.each(momentsOf(ATTACH_DISK_STEPS, 'freeze.after'))('killed at %s', async moment => {
     const operation = await lending.killedAt(`attach_disk.${moment}`, lending.attach);
     if (operation.state === OperationState.SUCCEEDED) {
       expect(await lending.lentNow()).toBe(true);

@@ -18,7 +18,7 @@ beforeAll(async () => {
 afterAll(() => booted?.stop());
 
 describe('reverting', () => {
-  const moments = momentsOf(REVERT_SNAPSHOT_STEPS);
+  const moments = momentsOf(REVERT_SNAPSHOT_STEPS, 'define.after');
   const isDone = (moment: string) => moment === 'start.after' || moment.startsWith('clean');
 
   /** Where the guest is started with what was to be left, and with what was reverted to. */
