@@ -57,7 +57,11 @@ const file: Rules<FileRecord> = {
   unpack: (can, { additional_flags }) => can('library.manage') && additional_flags.can_be_unpacked,
   convert_backup: (can, record) => can('library.manage') && isIdle(record) && isConvertible(record),
   export: (can, record) =>
-    can('library.download') && can('library.manage') && isIdle(record) && isArchive(record),
+    can('library.download') &&
+    can('library.manage') &&
+    isIdle(record) &&
+    isArchive(record) &&
+    record.additional_flags.can_be_domained,
   restore: (can, record) =>
     record.additional_flags.can_be_domained &&
     ((can('backup.restore') && isArchive(record)) || (can('backup.restore_foreign') && isAppliance(record))),
