@@ -34,11 +34,11 @@ const APART = [
 const COMMONJS = `import { createRequire as __createRequire } from 'node:module';
 const require = __createRequire(import.meta.url), __filename = import.meta.filename, __dirname = import.meta.dirname;`;
 
-/** Builds the programs unless they are those of these sources already. @returns whether it built */
-export async function bundle(): Promise<boolean> {
+/** Builds the programs unless they are those of these sources already. */
+export async function bundle(): Promise<void> {
   const files = sourceFiles();
   const key = keyOf(files);
-  if (existsSync(KEY) && readFileSync(KEY, 'utf8') === key) return false;
+  if (existsSync(KEY) && readFileSync(KEY, 'utf8') === key) return;
   // as deep, beside it: whoever runs the former one does not find half of it
   const made = `${OUT}.${process.pid}`;
   const workers = files.filter(file => file.endsWith('.worker.ts'));
@@ -64,7 +64,6 @@ export async function bundle(): Promise<boolean> {
   writeFileSync(join(made, 'key'), key);
   rmSync(OUT, { recursive: true, force: true });
   renameSync(made, OUT);
-  return true;
 }
 
 /** `import.meta` of a module of ours means its source; a thread runs the bundle of its worker. */

@@ -5,29 +5,26 @@ import { mkdir, nameOf, openDirectory } from '@virtkeep/shared/beneath';
 import { fromIoError, hasKey } from '@virtkeep/shared/errors';
 import { MiB } from '@virtkeep/shared/units';
 import type { OperationContext } from '../context.ts';
-import type { EffectHandle } from '../effect.ts';
 
 export class PrivateRoom {
   /** As people name it. */
   readonly path: string;
   readonly #directory: FileHandle;
-  readonly #handle: EffectHandle;
 
-  private constructor(path: string, directory: FileHandle, handle: EffectHandle) {
+  private constructor(path: string, directory: FileHandle) {
     this.path = path;
     this.#directory = directory;
-    this.#handle = handle;
   }
 
   /** Declared first. @throws VirtkeepError io_failed, disk_full, path_outside_pool */
   static async make(context: OperationContext, path: string): Promise<PrivateRoom> {
-    const handle = context.effects.begin({ type: 'directory', path, own: true }, 'always');
+    context.effects.begin({ type: 'directory', path, own: true }, 'always');
     const directory = await mkdir(path, { mode: 0o700 })
       .then(() => openDirectory(path))
       .catch(error => {
         throw fromIoError(error, 'making', path);
       });
-    return new PrivateRoom(path, directory, handle);
+    return new PrivateRoom(path, directory);
   }
 
   /** A name that stays its own, whatever lies at its path by now. */
@@ -53,10 +50,5 @@ export class PrivateRoom {
   /** What is in it goes with the operation. */
   async close(): Promise<void> {
     await this.#directory.close();
-  }
-
-  /** Removes it with all that is in it, before the operation ends; it is closed. @throws VirtkeepError io_failed */
-  async remove(signal: AbortSignal): Promise<void> {
-    await this.#handle.undo(signal);
   }
 }
