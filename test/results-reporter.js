@@ -4,11 +4,18 @@ import { appendFileSync } from 'node:fs';
 export default class ResultsReporter {
   #file = process.env.VIRTKEEP_TEST_RESULTS;
 
-  onTestResult(_test, { testFilePath, numPassingTests, numFailingTests, testExecError, perfStats }) {
+  onTestResult(
+    _test,
+    { testFilePath, numPassingTests, numFailingTests, testExecError, testResults, perfStats },
+  ) {
+    const failures = testResults
+      .filter(({ status }) => status === 'failed')
+      .map(({ fullName, failureMessages }) => ({ test: fullName, reason: failureMessages.join('\n') }));
     this.#write({
       name: testFilePath,
       passed: numPassingTests,
       failed: numFailingTests || (testExecError ? 1 : 0),
+      failures: testExecError ? [...failures, { test: '', reason: testExecError.message }] : failures,
       seconds: (perfStats.end - perfStats.start) / 1000,
     });
   }

@@ -1,5 +1,5 @@
 /**
- * Runs the tests, tells which files took longest, and prints, as the very last line, how many passed and failed.
+ * Runs the tests, tells which files took longest and what failed, and prints, as the very last line, how many passed and failed.
  * usage: run.ts [project…]   (unit, contract, integration, e2e; default all of them; soak only when it is asked for)
  *
  * Two lanes run side by side: unit and contract tests, which compute, and those that start hypervisor nodes, three files at a
@@ -8,7 +8,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, relative } from 'node:path';
+import { basename, join, relative } from 'node:path';
 import { sweepOrphans } from './lab/leaks.ts';
 import { ROOT } from './lab/paths.ts';
 
@@ -17,6 +17,7 @@ interface FileResult {
   name: string;
   passed: number;
   failed: number;
+  failures: { test: string; reason: string }[];
   seconds: number;
 }
 
@@ -27,6 +28,10 @@ interface Outcome {
 }
 
 const SLOWEST_SHOWN = 10;
+const FAILURES_SHOWN = 10;
+const FAILURE_CHARACTERS = 1500;
+/** Of each failure at the very end: often the end of a log is all that is kept. */
+const FAILURE_LINE_CHARACTERS = 160;
 
 interface Lane {
   projects: string[];
@@ -86,6 +91,7 @@ for (const outcome of await Promise.all(lanes.map(runJest))) {
 total.failed += await reportLeaks('left behind by this run, now removed');
 process.exitCode = total.failed === 0 && total.passed > 0 && !stopped ? 0 : 1;
 tellSlowest(total.files);
+tellFailures(total.files);
 process.stdout.write(`\n${total.passed} passed, ${total.failed} failed\n`);
 
 async function reportLeaks(what: string): Promise<number> {
@@ -98,6 +104,18 @@ function tellSlowest(files: Outcome['files']): void {
   const slowest = files.toSorted((a, b) => b.seconds - a.seconds).slice(0, SLOWEST_SHOWN);
   const lines = slowest.map(({ name, seconds }) => `  ${seconds.toFixed(0).padStart(4)} s  ${name}`);
   if (lines.length > 0) process.stdout.write(`\nslowest files:\n${lines.join('\n')}\n`);
+}
+
+function tellFailures(files: Outcome['files']): void {
+  const failures = files.flatMap(({ name, failures }) => failures.map(failure => ({ name, ...failure })));
+  const shown = failures.slice(0, FAILURES_SHOWN);
+  for (const { name, test, reason } of shown)
+    process.stdout.write(`\n${name}\n  ${test}\n${reason.slice(0, FAILURE_CHARACTERS)}\n`);
+  if (shown.length > 0) process.stdout.write('\n');
+  for (const { name, test, reason } of shown) {
+    const line = `failed: ${basename(name)}: ${test}: ${reason.split('\n', 1)[0]}`;
+    process.stdout.write(`${line.slice(0, FAILURE_LINE_CHARACTERS)}\n`);
+  }
 }
 
 /** One jest run; a run that crashed or took too long counts as one failure. */

@@ -129,13 +129,12 @@ export class LoanReconciler {
 
   /** @returns when to look again, ms */
   async #settle(): Promise<number> {
-    const { link, runner, workflows, retryMs = RETRY_MS } = this.#dependencies;
+    const { link, runner, retryMs = RETRY_MS } = this.#dependencies;
     if (!link.connected || runner.draining) return retryMs;
     const isAsking = this.#isNews || performance.now() - this.#lastAskMs >= ASK_AGAIN_MS;
     this.#isNews = false;
     if (isAsking) this.#lastAskMs = performance.now();
-    const pools = () => workflows.pools(AbortSignal.timeout(LOOK_TIMEOUT_MS));
-    const { views, unread } = await readViews(link.get(), await this.#zfs(), pools);
+    const { views, unread } = await this.#views();
     this.#tellHeld(heldReleases(views, unread));
     const due = planReconciliation(views, unread).filter(action => isAsking || action.do !== 'take_back');
     let isBusy = false;
@@ -146,6 +145,17 @@ export class LoanReconciler {
     this.#busyMs = isBusy ? Math.min(this.#busyMs * 2, retryMs) : BUSY_RETRY_MS;
     if (isBusy) this.#isNews ||= isAsking;
     return isBusy ? this.#busyMs : retryMs;
+  }
+
+  async #views(): ReturnType<typeof readViews> {
+    const { link, workflows } = this.#dependencies;
+    const pools = () => workflows.pools(AbortSignal.timeout(LOOK_TIMEOUT_MS));
+    return readViews(link.get(), await this.#zfs(), pools);
+  }
+
+  async #dueNow(): Promise<LoanAction[]> {
+    const { views, unread } = await this.#views();
+    return planReconciliation(views, unread);
   }
 
   #tellHeld(held: readonly HeldRelease[]): void {
@@ -186,7 +196,7 @@ export class LoanReconciler {
         mayBeCopies: 'all',
         cancellable: false,
         heavy: false,
-        workflow: reconcileLoansWorkflow(workflows, actions),
+        workflow: reconcileLoansWorkflow(workflows, actions, () => this.#dueNow()),
       });
       log.info('loans are put right', { actions });
       return true;

@@ -4,6 +4,12 @@
  */
 import { readdirSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { newId } from '@virtkeep/shared/ids';
+import { readViews } from '../../../agent/src/reconcilers/loan-views.ts';
+import { KEEP_LOANS } from '../../../agent/src/reconcilers/loans.ts';
+import { zfsHoldings } from '../../../agent/src/snapshots/index.ts';
+import { reconcileLoansWorkflow } from '../../../agent/src/workflows/lend/reconcile.ts';
+import { type LoanAction, planReconciliation } from '../../../agent/src/workflows/lend/reconcile-plan.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { waitFor } from '../../lab/run.ts';
 import { LendLab } from './lab.ts';
@@ -114,6 +120,41 @@ describe('a guest that does not let go', () => {
     lab.keep();
     await lab.nothingLent(owner);
     await reader.waitForAgent();
+  });
+});
+
+describe('what was found before a disk was lent', () => {
+  test.each(['release', 'take_back'] as const)('%s: it is not done to the new loan', async what => {
+    await lab.unkeep();
+    await lab.attach(reader, disks[0]!);
+    const { inventory, link, runner, workflows } = lab.base;
+    const [ownerId, borrowerId] = await Promise.all([owner.uuid(), reader.uuid()]);
+    const key = what === 'release' ? { diskId: '', borrowerId: '' } : { diskId: disks[0]!, borrowerId };
+    const found: LoanAction[] = [{ do: what, ownerId, ...key }];
+    const pools = () => inventory.pools(AbortSignal.timeout(60_000));
+    const dueNow = async () => {
+      const onZfs = await zfsHoldings(workflows.zfs, AbortSignal.timeout(60_000));
+      const { views, unread } = await readViews(link.get(), onZfs, pools);
+      return planReconciliation(views, unread);
+    };
+    const id = newId();
+    const operation = runner.start({
+      id,
+      kind: KEEP_LOANS,
+      request: { id },
+      entities: [],
+      locks: [ownerId, borrowerId].map(id => ({ kind: 'domain', id, mode: 'exclusive' })),
+      mayBeCopies: 'all',
+      cancellable: false,
+      heavy: false,
+      workflow: reconcileLoansWorkflow(workflows, found, dueNow),
+    });
+    await lab.base.ended(Promise.resolve(operation));
+    expect(await lab.isSound(owner)).toEqual({ lends: 1, hasState: true });
+    expect((await lab.known(reader)).attachments).toMatchObject([{ diskId: disks[0], detaching: false }]);
+    await lab.detach(reader, disks[0]!);
+    expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
+    lab.keep();
   });
 });
 

@@ -167,7 +167,8 @@ export const reconcileLoans: BuildStory = async (world, random) => {
   await perform(world, parties.attach);
   await parties.owner.write(1, 2);
   world.scripted.machines.delete(parties.borrower.machine.uuid);
-  const workflow = () => reconcileLoansWorkflow(world.dependencies, [{ do: 'end', ...parties.key }]);
+  const due = [{ do: 'end', ...parties.key } as const];
+  const workflow = () => reconcileLoansWorkflow(world.dependencies, due, async () => due);
   return storyOf(world, parties, { then, points: 340, workflow }, async committed => {
     // what was not even begun is the reconciler's next look
     if (!committed && loansOf(parties.owner.machine).length > 0) await perform(world, workflow);

@@ -1,5 +1,11 @@
 import { describe, expect, test } from '@jest/globals';
-import { heldReleases, type PartyView, planReconciliation } from './reconcile-plan.ts';
+import {
+  heldReleases,
+  type LoanAction,
+  type PartyView,
+  planReconciliation,
+  stillDue,
+} from './reconcile-plan.ts';
 
 const attachment = (diskId: string, ownerId: string, more = {}) => ({
   diskId,
@@ -92,5 +98,12 @@ describe('planReconciliation', () => {
     expect(planReconciliation([owner({ loans: [{ ...loan, cloneKept: true }] })])).toEqual([
       { do: 'look_at_clone', ...key },
     ]);
+  });
+
+  test('what was found is done only while it is due', () => {
+    const found: LoanAction[] = [{ do: 'release', ownerId: 'o', diskId: '', borrowerId: '' }];
+    expect(stillDue(found, planReconciliation([owner({ loans: [] })]))).toEqual(found);
+    expect(stillDue(found, planReconciliation([owner(), borrower()]))).toEqual([]);
+    expect(stillDue(found, [{ ...found[0]!, ownerId: 'another' }])).toEqual([]);
   });
 });

@@ -64,6 +64,13 @@ export function planReconciliation(
   return actions.filter(isSure);
 }
 
+/** What was found before and is due now too. */
+export function stillDue(found: readonly LoanAction[], now: readonly LoanAction[]): LoanAction[] {
+  const isSame = (a: LoanAction, b: LoanAction) =>
+    a.do === b.do && a.ownerId === b.ownerId && a.diskId === b.diskId && a.borrowerId === b.borrowerId;
+  return found.filter(action => now.some(other => isSame(action, other)));
+}
+
 /** The instants that nothing but a domain that cannot be read may want. */
 export function heldReleases(domains: readonly PartyView[], unread: UnreadDomains): HeldRelease[] {
   return planReconciliation(domains).flatMap(({ do: what, ownerId }): HeldRelease[] => {

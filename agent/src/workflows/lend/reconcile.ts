@@ -6,15 +6,20 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { freezerOf } from './freezers.ts';
 import { endAtOwner, endLoan, noteLoan, takeBack } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
-import type { LoanAction } from './reconcile-plan.ts';
+import { type LoanAction, stillDue } from './reconcile-plan.ts';
 
-/** The workflow. Result: `{"waiting":["disk id",…]}`, the disks that their guests still do not let go. */
+/**
+ * The workflow. Result: `{"waiting":["disk id",…]}`, the disks that their guests still do not let go.
+ * @param found what was due when the reconciler looked, without a lock: a disk may have been lent since
+ * @param dueNow all that is due at the moment of the call, asked under the locks
+ */
 export function reconcileLoansWorkflow(
   dependencies: WorkflowDependencies,
-  actions: readonly LoanAction[],
+  found: readonly LoanAction[],
+  dueNow: () => Promise<readonly LoanAction[]>,
 ): Workflow {
   return context =>
-    run(dependencies, actions, context).catch(error => {
+    run(dependencies, { found, dueNow }, context).catch(error => {
       context.signal.throwIfAborted();
       throw fromLibvirt(error, 'keep_loans');
     });
@@ -22,12 +27,12 @@ export function reconcileLoansWorkflow(
 
 async function run(
   dependencies: WorkflowDependencies,
-  actions: readonly LoanAction[],
+  { found, dueNow }: { found: readonly LoanAction[]; dueNow: () => Promise<readonly LoanAction[]> },
   context: OperationContext,
 ): Promise<void> {
   const waiting: string[] = [];
   await context.step('settle', async () => {
-    for (const action of actions) {
+    for (const action of stillDue(found, await dueNow())) {
       try {
         if (!(await settle(dependencies, action, context))) waiting.push(action.diskId);
       } catch (error) {
