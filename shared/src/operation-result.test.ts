@@ -44,7 +44,7 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   backup: [[{ file, state: 2 }, `{"file":${FILE},"state":2}`]],
   restore: [
     [
-      { ...restored, disks, warnings: ['w'], poolChanged: false },
+      { ...restored, disks, warnings: ['w'], poolChanged: false, images: undefined },
       `{"domain_id":"d","name":"vm","disks":${DISKS},"warnings":["w"],"pool_changed":false}`,
     ],
   ],
@@ -70,7 +70,10 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   refreshBackup: [
     [{ shown: ShowBackupResponse.fromPartial({ xml: '<domain/>' }) }, '{"shown":{"xml":"<domain/>"}}'],
   ],
-  convertAll: [[{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`]],
+  convertAll: [
+    [{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`],
+    [{ files: [file], driversInjected: true }, `{"files":[${FILE}],"drivers_injected":true}`],
+  ],
   exportBackup: [
     [{ file, path: '/p/a', files: ['/p/a/a.ovf'] }, `{"file":${FILE},"path":"/p/a","files":["/p/a/a.ovf"]}`],
   ],
@@ -138,8 +141,12 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   ],
   applianceRestore: [
     [
-      { domains: [{ ...restored, disks, warnings: ['w'], poolChanged: false }] },
+      { domains: [{ ...restored, disks, warnings: ['w'], poolChanged: false, images: undefined }] },
       `{"domains":[{"domain_id":"d","name":"vm","disks":${DISKS},"warnings":["w"],"pool_changed":false}]}`,
+    ],
+    [
+      { domains: [{ ...restored, disks, warnings: [], poolChanged: false, images: { paths: ['/p/i'] } }] },
+      `{"domains":[{"domain_id":"d","name":"vm","disks":${DISKS},"warnings":[],"pool_changed":false,"images":{"paths":["/p/i"]}}]}`,
     ],
   ],
   importDisk: [

@@ -116,8 +116,10 @@ function jsonOf(result: Result | undefined): object {
       return { file: file && BackupFile.toJSON(file), ...snakeCased(more) };
     }
     case 'scanPool':
-    case 'convertAll':
-      return { files: result.value.files.map(file => BackupFile.toJSON(file)) };
+    case 'convertAll': {
+      const { files, ...more } = result.value;
+      return { files: files.map(file => BackupFile.toJSON(file)), ...snakeCased(more) };
+    }
     case 'refreshBackup':
       return { shown: result.value.shown && ShowBackupResponse.toJSON(result.value.shown) };
     case 'createSnapshot':

@@ -669,7 +669,7 @@ describe('restore of a foreign file with its disks', () => {
     await scan();
     const choice = {
       ...{ configuration: 'small', virtio: true, inject_drivers: true },
-      ...{ networks: { LAN: 'default' }, keep_macs: true },
+      ...{ networks: { LAN: 'default' }, keep_macs: true, exclude_iso: true },
     };
     const body = { file, node: agent.id, datapool: pool.id, start_on: true, all: true, ...choice };
     const answer = await rest.call('POST', url, { body });
@@ -679,6 +679,7 @@ describe('restore of a foreign file with its disks', () => {
     expect(request).toMatchObject({
       ...{ fileId: file, poolId: pool.id, name: '', configuration: 'small', startOn: true, all: true },
       ...{ virtio: true, injectDrivers: true, keepMacs: true, networks: { LAN: 'default' } },
+      excludeIso: true,
     });
     expect(entities[0]).toMatchObject({ id: request.domainId });
   });
@@ -706,6 +707,7 @@ describe('restore of a foreign file with its disks', () => {
       { all: true },
       { virtio: true },
       { inject_drivers: true },
+      { exclude_iso: true },
       { networks: { a: 'b' } },
     ])
       expect(await keyOf('POST', url, { ...body, file: archive, ...one })).toBe('conflicting_fields');

@@ -153,6 +153,7 @@ test('each VM of a file, also when they have one name', async () => {
   const images = files.map(paths => paths.filter(path => path.endsWith('.iso')));
   expect(images).toEqual([[expect.stringMatching(/\/tools_[^/]*\.iso$/)], []]);
   expect(readFileSync(images[0]![0]!).equals(IMAGE)).toBe(true);
+  expect(domains.map(vm => vm.images)).toEqual(images.map(paths => ({ paths })));
   expect(domains[1]!.warnings).toContainEqual(
     expect.stringContaining('"gone.iso", the image of a drive, is not there'),
   );
@@ -160,6 +161,10 @@ test('each VM of a file, also when they have one name', async () => {
   const [one] = await restored('twins.ova', { system: 'vm1' });
   expect(rawOf(alone.world.dir, one!.disks[0]!.path).equals(DATA)).toBe(true);
   await drop(one!);
+  const [without] = await restored('twins.ova', { system: 'vm0', excludeIso: true });
+  expect(without!.images).toEqual({ paths: [] });
+  expect((await filesOf(without!.name)).filter(path => path.endsWith('.iso'))).toEqual([]);
+  await drop(without!);
   expect(await picture()).toEqual(before);
 });
 

@@ -53,6 +53,8 @@ interface ComingVm {
   planned: PlannedVm;
   /** The same with these images in its drives. */
   planWith(drivePaths: PlacedImages['paths']): PlannedVm;
+  /** Paths of the images that came along. */
+  images: string[];
   /** What was told when drivers were put into it. */
   driverWarnings: string[];
 }
@@ -117,7 +119,7 @@ async function check(restoring: Restoring, context: OperationContext): Promise<C
     opened.push(
       await openForeign(
         source,
-        { system, configuration, state: '', excludeIso: false, authorities },
+        { system, configuration, state: '', excludeIso: request.excludeIso, authorities },
         context,
       ),
     );
@@ -132,7 +134,7 @@ async function check(restoring: Restoring, context: OperationContext): Promise<C
         drivePathOf: drive => drivePaths[drive],
       });
     const domainId = index === 0 ? request.domainId : newId();
-    return { foreign, planned: planWith([]), planWith, domainId, driverWarnings: [] };
+    return { foreign, planned: planWith([]), planWith, images: [], domainId, driverWarnings: [] };
   });
   const names = vms.flatMap(({ planned }) => planned.networks);
   requireInFile(request.networks, names, source.filename);
@@ -170,7 +172,7 @@ async function readAll(
     const contents = await vm.foreign.readDisks(context, directory);
     const placed = placeImages((await vm.foreign.readImages?.(context, directory)) ?? [], target);
     const planned = vm.planWith(placed.paths);
-    vms.push({ ...vm, planned });
+    vms.push({ ...vm, planned, images: [...placed.images.keys()] });
     disks.push(...planned.brought.map(({ index, path }) => ({ ...contents[index]!, path })));
     images.push(placed.images);
   }
@@ -198,7 +200,7 @@ async function define(
   context: OperationContext,
 ): Promise<RestoreResult[]> {
   const domains: RestoreResult[] = [];
-  for (const { foreign, planned, domainId, driverWarnings } of vms) {
+  for (const { foreign, planned, images, domainId, driverWarnings } of vms) {
     throwIfAborted(context.signal);
     const { name, keepMacs } = request;
     const asked = { domainId, name, keepMacs };
@@ -210,8 +212,8 @@ async function define(
     const disks = planned.brought.map(({ path, targetDev }) => ({
       ...{ id: diskId(path, target), path, poolId: target.id, targetDev },
     }));
-    const driversInjected = request.injectDrivers || undefined;
-    domains.push({ domainId, name: identity.name, disks, warnings, poolChanged: false, driversInjected });
+    const made = { domainId, name: identity.name, disks, images: { paths: images }, warnings };
+    domains.push({ ...made, poolChanged: false, driversInjected: request.injectDrivers || undefined });
   }
   return domains;
 }

@@ -30,7 +30,8 @@ export function convertAllWorkflow(
         const { file } = await convert(dependencies, own, { ...plan, held }, context);
         files.push(file!);
       }
-      context.commit({ $case: 'convertAll', value: { files } });
+      const driversInjected = request.injectDrivers || undefined;
+      context.commit({ $case: 'convertAll', value: { files, driversInjected } });
     } finally {
       for (const held of all) await closeHeld(held).catch(error => context.log.warn('not closed', { error }));
     }

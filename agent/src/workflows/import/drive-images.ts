@@ -50,6 +50,7 @@ export async function writeImages(
   for (const [target, { path, offset, sizeBytes }] of images) {
     throwIfAborted(context.signal);
     await makeNewFile(context, target, true, { inPool: true });
+    if (sizeBytes === 0) continue;
     try {
       // into the file that was declared: it is there, and must not be cut or made anew
       await pipeline(

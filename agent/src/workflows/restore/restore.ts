@@ -123,5 +123,6 @@ export function restoreResult(plan: RestorePlan): ResultOf<'restore'> {
     })),
     warnings,
     poolChanged: placement.poolChanged,
+    images: undefined,
   };
 }

@@ -27,6 +27,8 @@ interface RestoreOptions {
   all?: boolean;
   virtio?: boolean;
   injectDrivers?: boolean;
+  /** False: --no-iso. */
+  iso?: boolean;
   keepMacs?: boolean;
   wait: boolean;
 }
@@ -77,6 +79,7 @@ export function addRestore(program: Command): void {
       '--inject-drivers',
       'with --virtio: virt-v2v on the node puts the drivers into the disks of a foreign file',
     )
+    .option('--no-iso', 'leave out the images in drives of a foreign file')
     .option('--keep-macs', 'MAC addresses stay but for those that a VM of the node has')
     .option('--no-wait', 'print the task and return at once')
     .action(async (nameOrId: string, options: RestoreOptions, command: Command) => {
@@ -125,9 +128,10 @@ const WITH_DISKS: readonly OptionName[] = [
 /** What would do nothing is not taken; what a file of its type does not know refuses the controller. */
 function refuseMixed(options: RestoreOptions): void {
   const flagOf = (name: OptionName) => `--${name.replaceAll(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`;
-  const wrong = options.configOnly ? WITH_DISKS.find(name => options[name] !== undefined) : undefined;
-  if (wrong === undefined) return;
-  throw new CliError(`${flagOf(wrong)} does not go with --config-only.`, ExitCode.usage);
+  if (!options.configOnly) return;
+  const given = WITH_DISKS.find(name => options[name] !== undefined);
+  const wrong = given ? flagOf(given) : options.iso === false ? '--no-iso' : undefined;
+  if (wrong !== undefined) throw new CliError(`${wrong} does not go with --config-only.`, ExitCode.usage);
 }
 
 function configBody(file: string, node: string, options: RestoreOptions): Json {
@@ -172,6 +176,7 @@ function restoreBody(
     ...(options.bandwidth === undefined ? {} : { bandwidth: options.bandwidth }),
     ...(options.lun ? { luns: options.lun } : {}),
     ...(options.allowForeign ? { allow_foreign: true } : {}),
+    ...(options.iso === false ? { exclude_iso: true } : {}),
     ...foreignBody(options),
   };
 }

@@ -131,6 +131,7 @@ const RestoreBody = body(
     inject_drivers: flag(
       'virt-v2v, which must be installed on the node, puts the drivers of virtio into the new disks of a foreign file; with virtio only',
     ),
+    exclude_iso: flag('leave out the images in drives of a foreign file'),
     keep_macs: flag(
       'MAC addresses of a foreign file stay but for those that a VM of the node has; else all are new',
     ),

@@ -285,6 +285,7 @@ export class BackupService {
       'networks',
       'virtio',
       'inject_drivers',
+      'exclude_iso',
       'keep_macs',
     ]);
     checkInstant(options, row);

@@ -77,7 +77,15 @@ export interface RestoreResult {
   /** The pool that was asked for had too little space. */
   poolChanged: boolean;
   /** Of a foreign file: virt-v2v has put the drivers of virtio into the guest. Absent: nobody asked for it. */
-  driversInjected?: boolean | undefined;
+  driversInjected?:
+    | boolean
+    | undefined;
+  /** Of a foreign file: the images that came along for its drives. */
+  images: DriveImages | undefined;
+}
+
+export interface DriveImages {
+  paths: string[];
 }
 
 export interface ConfigRestoreResult {
@@ -150,6 +158,8 @@ export interface RefreshResult {
 export interface ConvertAllResult {
   /** One for each VM, in the file's order. */
   files: BackupFile[];
+  /** As in ConvertResult, of each of them. */
+  driversInjected?: boolean | undefined;
 }
 
 export interface ExportResult {
@@ -1289,7 +1299,15 @@ export const BackupResult: MessageFns<BackupResult> = {
 };
 
 function createBaseRestoreResult(): RestoreResult {
-  return { domainId: "", name: "", disks: [], warnings: [], poolChanged: false, driversInjected: undefined };
+  return {
+    domainId: "",
+    name: "",
+    disks: [],
+    warnings: [],
+    poolChanged: false,
+    driversInjected: undefined,
+    images: undefined,
+  };
 }
 
 export const RestoreResult: MessageFns<RestoreResult> = {
@@ -1311,6 +1329,9 @@ export const RestoreResult: MessageFns<RestoreResult> = {
     }
     if (message.driversInjected !== undefined) {
       writer.uint32(48).bool(message.driversInjected);
+    }
+    if (message.images !== undefined) {
+      DriveImages.encode(message.images, writer.uint32(58).fork()).join();
     }
     return writer;
   },
@@ -1376,6 +1397,14 @@ export const RestoreResult: MessageFns<RestoreResult> = {
             message.driversInjected = reader.bool();
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.images = DriveImages.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1408,6 +1437,7 @@ export const RestoreResult: MessageFns<RestoreResult> = {
         : isSet(object.drivers_injected)
         ? globalThis.Boolean(object.drivers_injected)
         : undefined,
+      images: isSet(object.images) ? DriveImages.fromJSON(object.images) : undefined,
     };
   },
 
@@ -1431,6 +1461,9 @@ export const RestoreResult: MessageFns<RestoreResult> = {
     if (message.driversInjected !== undefined) {
       obj.driversInjected = message.driversInjected;
     }
+    if (message.images !== undefined) {
+      obj.images = DriveImages.toJSON(message.images);
+    }
     return obj;
   },
 
@@ -1445,6 +1478,76 @@ export const RestoreResult: MessageFns<RestoreResult> = {
     message.warnings = object.warnings?.map((e) => e) || [];
     message.poolChanged = object.poolChanged ?? false;
     message.driversInjected = object.driversInjected ?? undefined;
+    message.images = (object.images !== undefined && object.images !== null)
+      ? DriveImages.fromPartial(object.images)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseDriveImages(): DriveImages {
+  return { paths: [] };
+}
+
+export const DriveImages: MessageFns<DriveImages> = {
+  encode(message: DriveImages, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.paths) {
+      writer.uint32(10).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DriveImages {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDriveImages();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.paths.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): DriveImages {
+    return { paths: globalThis.Array.isArray(object?.paths) ? object.paths.map((e: any) => globalThis.String(e)) : [] };
+  },
+
+  toJSON(message: DriveImages): unknown {
+    const obj: any = {};
+    if (message.paths?.length) {
+      obj.paths = message.paths;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<DriveImages>): DriveImages {
+    return DriveImages.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DriveImages>): DriveImages {
+    const message = createBaseDriveImages();
+    message.paths = object.paths?.map((e) => e) || [];
     return message;
   },
 };
@@ -2383,13 +2486,16 @@ export const RefreshResult: MessageFns<RefreshResult> = {
 };
 
 function createBaseConvertAllResult(): ConvertAllResult {
-  return { files: [] };
+  return { files: [], driversInjected: undefined };
 }
 
 export const ConvertAllResult: MessageFns<ConvertAllResult> = {
   encode(message: ConvertAllResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     for (const v of message.files) {
       BackupFile.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.driversInjected !== undefined) {
+      writer.uint32(16).bool(message.driversInjected);
     }
     return writer;
   },
@@ -2415,6 +2521,14 @@ export const ConvertAllResult: MessageFns<ConvertAllResult> = {
             message.files.push(BackupFile.decode(reader, reader.uint32()));
             continue;
           }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.driversInjected = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2430,6 +2544,11 @@ export const ConvertAllResult: MessageFns<ConvertAllResult> = {
   fromJSON(object: any): ConvertAllResult {
     return {
       files: globalThis.Array.isArray(object?.files) ? object.files.map((e: any) => BackupFile.fromJSON(e)) : [],
+      driversInjected: isSet(object.driversInjected)
+        ? globalThis.Boolean(object.driversInjected)
+        : isSet(object.drivers_injected)
+        ? globalThis.Boolean(object.drivers_injected)
+        : undefined,
     };
   },
 
@@ -2437,6 +2556,9 @@ export const ConvertAllResult: MessageFns<ConvertAllResult> = {
     const obj: any = {};
     if (message.files?.length) {
       obj.files = message.files.map((e) => BackupFile.toJSON(e));
+    }
+    if (message.driversInjected !== undefined) {
+      obj.driversInjected = message.driversInjected;
     }
     return obj;
   },
@@ -2447,6 +2569,7 @@ export const ConvertAllResult: MessageFns<ConvertAllResult> = {
   fromPartial(object: DeepPartial<ConvertAllResult>): ConvertAllResult {
     const message = createBaseConvertAllResult();
     message.files = object.files?.map((e) => BackupFile.fromPartial(e)) || [];
+    message.driversInjected = object.driversInjected ?? undefined;
     return message;
   },
 };

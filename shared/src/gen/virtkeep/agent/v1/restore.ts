@@ -109,6 +109,8 @@ export interface StartApplianceRestoreRequest {
   all: boolean;
   /** virt-v2v puts the drivers of virtio into the guests; with `virtio` only. Refused with tool_missing where it is not installed. */
   injectDrivers: boolean;
+  /** Images in drives stay behind: the drives are empty. */
+  excludeIso: boolean;
 }
 
 export interface StartApplianceRestoreRequest_NetworksEntry {
@@ -850,6 +852,7 @@ function createBaseStartApplianceRestoreRequest(): StartApplianceRestoreRequest 
     startOn: false,
     all: false,
     injectDrivers: false,
+    excludeIso: false,
   };
 }
 
@@ -896,6 +899,9 @@ export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreReque
     }
     if (message.injectDrivers !== false) {
       writer.uint32(112).bool(message.injectDrivers);
+    }
+    if (message.excludeIso !== false) {
+      writer.uint32(120).bool(message.excludeIso);
     }
     return writer;
   },
@@ -1028,6 +1034,14 @@ export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreReque
             message.injectDrivers = reader.bool();
             continue;
           }
+          case 15: {
+            if (tag !== 120) {
+              break;
+            }
+
+            message.excludeIso = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1097,6 +1111,11 @@ export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreReque
         : isSet(object.inject_drivers)
         ? globalThis.Boolean(object.inject_drivers)
         : false,
+      excludeIso: isSet(object.excludeIso)
+        ? globalThis.Boolean(object.excludeIso)
+        : isSet(object.exclude_iso)
+        ? globalThis.Boolean(object.exclude_iso)
+        : false,
     };
   },
 
@@ -1150,6 +1169,9 @@ export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreReque
     if (message.injectDrivers !== false) {
       obj.injectDrivers = message.injectDrivers;
     }
+    if (message.excludeIso !== false) {
+      obj.excludeIso = message.excludeIso;
+    }
     return obj;
   },
 
@@ -1182,6 +1204,7 @@ export const StartApplianceRestoreRequest: MessageFns<StartApplianceRestoreReque
     message.startOn = object.startOn ?? false;
     message.all = object.all ?? false;
     message.injectDrivers = object.injectDrivers ?? false;
+    message.excludeIso = object.excludeIso ?? false;
     return message;
   },
 };
