@@ -8,6 +8,8 @@ import { ABSENT_KEYS } from './failures.ts';
 import { guestCommand } from './session.ts';
 
 const RETRY_MS = 1000;
+/** After it the agent is asked anew whether it is frozen: libvirt may wait for the answer of an agent that is gone without end. */
+const THAW_TIMEOUT_MS = 60_000;
 
 /** Whether the agent answers a ping now. Never throws: an agent that cannot be asked does not answer. */
 export async function probeAgent(
@@ -41,7 +43,7 @@ export async function ensureThawed(domain: Domain, signal: AbortSignal, log: Log
       if (!(await domain.isActive())) return;
       if (!(await isFrozen(domain))) return;
       log.info('thawing the guest', { domain: domain.uuid, attempt });
-      await domain.thaw({ urgent: true });
+      await domain.thaw({ urgent: true, timeoutMs: THAW_TIMEOUT_MS, signal });
       if (!(await isFrozen(domain))) return;
       reason = 'it still reports frozen';
     } catch (error) {

@@ -3,6 +3,7 @@ import { sleep } from '@virtkeep/shared/abort';
 import { Backoff } from '@virtkeep/shared/backoff';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
+import { CALL_TIMES } from './call-times.ts';
 
 export interface LinkDependencies {
   /** libvirt's connection URI, e.g. qemu:///system. */
@@ -72,7 +73,7 @@ export class LibvirtLink {
     const backoff = Backoff.steady(retryMs.min, retryMs.max);
     while (!signal.aborted) {
       try {
-        this.#use(await connect(uri, { keepAlive, signal }));
+        this.#use(await connect(uri, { keepAlive, signal, ...CALL_TIMES }));
         return;
       } catch (error) {
         this.#lastReason = reasonOf(error);

@@ -3,6 +3,7 @@ import { type Domain, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { syncFile } from '@virtkeep/shared/files';
+import { STATE_TIMEOUT_MS } from '../libvirt/call-times.ts';
 import type { StateMode, StatePlan } from './plan.ts';
 import { stateRequestXml } from './state-xml.ts';
 import { writeState } from './write-state.ts';
@@ -53,7 +54,8 @@ export async function createState(
   });
   if (plan.mode === 'quiesced') await domain.setAgentTimeout(FREEZE_TIMEOUT_SEC).catch(() => {});
   try {
-    const making = writeState(domain, xml, FLAGS[plan.mode], { timeoutMs: 0 });
+    const timeoutMs = plan.mode === 'memory' ? 0 : STATE_TIMEOUT_MS;
+    const making = writeState(domain, xml, FLAGS[plan.mode], { timeoutMs });
     if (plan.mode === 'memory') await watchMemory(domain, making, watch);
     else await making;
     // libvirt flushes the memory, and then marks it as complete without

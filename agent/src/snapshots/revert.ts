@@ -21,6 +21,7 @@ import {
   stripRuntime,
 } from '../domain-xml/index.ts';
 import { type ImageDependencies, type LeftImage, removeImages } from '../images/index.ts';
+import { START_TIMEOUT_MS } from '../libvirt/call-times.ts';
 import { unlessGone } from '../libvirt/domains.ts';
 import { isAnswer, isNoDomain, isPassing, patiently } from '../libvirt/errors.ts';
 import type { SavedState } from './chain.ts';
@@ -116,7 +117,7 @@ export async function startReverted(
 ): Promise<boolean> {
   // without this XML the memory file's own would write to the frozen files
   if (live !== null) await libvirt.restoreDomain(memoryPath!, live, SaveRestore.RUNNING, { timeoutMs: 0 });
-  else if (wasRunning) await domain.create(0, { timeoutMs: 0 });
+  else if (wasRunning) await domain.create(0, { timeoutMs: START_TIMEOUT_MS });
   return live !== null || wasRunning;
 }
 

@@ -1,6 +1,7 @@
 // Imports of a disk image that are killed, cancelled, run out of space, or meet others who stop, start and remove the VM.
 import { randomBytes, randomUUID } from 'node:crypto';
-import { existsSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { resultOf } from '@virtkeep/shared/operation-result';
@@ -110,6 +111,16 @@ test('a pool that runs full leaves nothing, and has room again', async () => {
   await expectNothing();
 });
 
+test('a pool that went away before its turn came gets nothing', async () => {
+  const [marker, away] = ['.virtkeep-pool', 'elsewhere'].map(name => join(small.path, name));
+  const start = () => lab.start(FILE, { ...newVm('new'), poolId: tight.uuid });
+  const operation = await meanwhile('check.before', start, async () => renameSync(marker!, away!));
+  renameSync(away!, marker!);
+  expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'pool_not_mounted' } });
+  expect(leftInTight()).toEqual([]);
+  await expectNothing();
+});
+
 describe('a guest that has the disk when the import is cancelled', () => {
   test('keeps it when it has written to it, as the operation tells', async () => {
     const operation = await meanwhile('attach.after', asFurther, async id => {
@@ -180,7 +191,8 @@ describe('while it converts, somebody', () => {
     const file = 'changes.raw';
     lab.put(file, CONTENT);
     const operation = await meanwhile(
-      'convert.mid',
+      // it is opened by then; how far a copy of such a small file is at the middle nobody can tell
+      'convert.before',
       () => lab.start(file, newVm('new')),
       async () => {
         lab.put(file, randomBytes(6 * MiB));

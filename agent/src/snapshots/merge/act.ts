@@ -76,8 +76,9 @@ export async function act(
       return sleep(pollMs, signal);
     case 'pivot':
       await requireRoomFor(domain);
-      await domain.blockJobAbort(step.targetDev, BlockJobAbort.PIVOT);
-      return noteMerged(domain, step);
+      await endBlockJob(domain, step.targetDev, BlockJobAbort.PIVOT);
+      // else the next look tells how far it is
+      return (await writesTo(domain, step.layer)) ? noteMerged(domain, step) : undefined;
     case 'commit_offline':
       await commitOffline(step.above, bytesPerSecond, options);
       // nobody writes to what others stand on or keep; else the definition that names the lower file brings the note with it
@@ -140,6 +141,26 @@ async function commitOffline(
     onProgress: percent => progress?.done(Math.round((total * percent) / 100)),
   });
   await fitLower(above, signal);
+}
+
+/** How long libvirt may take to pass on that a job is to end, and QEMU to end it; each may write what it has in its caches. */
+const END_MS = 60_000;
+const FIRST_END_POLL_MS = 10;
+const END_POLL_MS = 160;
+
+/**
+ * Ends a block job. Asked to wait for it, libvirt holds the domain until QEMU tells the end, without limit, also when it has missed that.
+ * @throws Error it is still there after a minute; LibvirtError
+ */
+export async function endBlockJob(domain: Domain, targetDev: string, flags = 0): Promise<void> {
+  await domain.blockJobAbort(targetDev, flags | BlockJobAbort.ASYNC, { timeoutMs: END_MS });
+  const limitMs = performance.now() + END_MS;
+  for (let waitMs = FIRST_END_POLL_MS; ; waitMs = Math.min(2 * waitMs, END_POLL_MS)) {
+    const disk = diskStates(await domain.xml()).get(targetDev);
+    if (!disk?.mirror && (await domain.blockJobInfo(targetDev)) === null) return;
+    if (performance.now() > limitMs) throw new Error(`the block job of ${targetDev} does not end`);
+    await sleep(waitMs);
+  }
 }
 
 /**

@@ -5,7 +5,7 @@ import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { type ImageDependencies, type LeftImage, removeImages, useElsewhere } from '../../images/index.ts';
 import { patiently } from '../../libvirt/errors.ts';
-import { type ActOptions, act, noteStopped } from './act.ts';
+import { type ActOptions, act, endBlockJob, noteStopped } from './act.ts';
 import { firstShrunk } from './fit.ts';
 import { jobReason, standingReason } from './jobs.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
@@ -297,7 +297,7 @@ class Merge {
   async #endStalled(domain: Domain, picture: ChainPicture, targetDev: string): Promise<void> {
     const { log } = this.#options;
     log.warn('a merge of layers stands still and is begun anew', { domain: domain.uuid, targetDev });
-    await domain.blockJobAbort(targetDev);
+    await endBlockJob(domain, targetDev);
     this.#stalled = undefined;
     await noteStopped(domain, picture.live.get(targetDev)!.path);
   }
@@ -315,7 +315,7 @@ class Merge {
     if (this.#request.stateFiles || (step.do !== 'wait' && step.do !== 'pivot')) return;
     const { targetDev } = step;
     if (!this.#mayEnd(picture, targetDev)) return;
-    await domain.blockJobAbort(targetDev).catch(() => {});
+    await endBlockJob(domain, targetDev).catch(() => {});
     const top = picture.live.get(targetDev)?.path;
     if (top !== undefined) await noteStopped(domain, top).catch(() => {});
   }

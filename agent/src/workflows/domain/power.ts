@@ -10,6 +10,7 @@ import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import { parseDomain } from '../../domain-xml/index.ts';
 import { probeAgent } from '../../guest/index.ts';
 import { powerStateOf } from '../../inventory/index.ts';
+import { START_TIMEOUT_MS } from '../../libvirt/call-times.ts';
 import { fromDomain, unlessGone } from '../../libvirt/domains.ts';
 import { patiently } from '../../libvirt/errors.ts';
 import type { OperationContext, Workflow } from '../context.ts';
@@ -138,7 +139,7 @@ async function act(
   };
   switch (action) {
     case PowerAction.START:
-      return own(() => domain.create());
+      return own(() => domain.create(0, { timeoutMs: START_TIMEOUT_MS }));
     case PowerAction.SUSPEND:
       return own(() => domain.suspend());
     case PowerAction.RESUME:

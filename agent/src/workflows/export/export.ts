@@ -34,6 +34,7 @@ import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { matchTemplate, provenOnly, requireMatch } from '../family/match.ts';
 import { requireVouched } from '../restore/vouch.ts';
+import { requireStillTarget } from '../target-pool.ts';
 import { writeDirectory } from './directory.ts';
 import { type DiskSource, openDisk, type TemplateFile, unpackedLayers } from './disk-source.ts';
 import { type PackageWork, type Unpublished, writeOva } from './ova.ts';
@@ -156,6 +157,7 @@ async function check(
   { backup, source, pool, format, held }: Running,
 ): Promise<Checked> {
   const { signal } = context;
+  await requireStillTarget(dependencies, pool, signal);
   const { archive, manifest, state, xml, unknown } = backup;
   const judgement = dependencies.judge(archive);
   const { filename } = source;

@@ -40,6 +40,7 @@ import {
 import type { FoundFile } from '../archives/find-file.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { requireStillTarget } from '../target-pool.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const RECOMPRESS_STEPS = ['check', 'copy', 'publish', 'remove'] as const;
@@ -152,6 +153,7 @@ async function check(
   { source, target, directory, lock }: LockedPlan,
   context: OperationContext,
 ): Promise<Conversion> {
+  await requireStillTarget(dependencies, target, context.signal);
   const { compress, compressionLevel: level, sign } = request;
   const form = { compress, level, sign: sign ? adopting(dependencies) : undefined };
   const work = await openConversion(dependencies, context, { path: source.path, lock, directory, ...form });

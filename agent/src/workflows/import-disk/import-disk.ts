@@ -28,6 +28,7 @@ import { freeVariables } from '../firmware/named-variables.ts';
 import type { Party } from '../lend/lender.ts';
 import { requireParty } from '../lend/parties.ts';
 import { makeNewFile } from '../new-file.ts';
+import { requireStillTarget } from '../target-pool.ts';
 import { attachOwnDisk } from './attach.ts';
 import { copyImageInto, measureCopy } from './copy.ts';
 import { type ForeignImage, openImage, requireFormat } from './image-file.ts';
@@ -103,7 +104,7 @@ async function importAsNew(
   const { domainId } = request;
   const planned = await context.step('check', async () => {
     const vm = await planDomain(dependencies, request, path);
-    await open(request, plan, context);
+    await open(dependencies, request, plan, context);
     return vm;
   });
   for (const text of planned.warnings) context.warn(text);
@@ -129,7 +130,7 @@ async function importAsFurther(
   const warnings = await context.step('check', async () => {
     const party = await requireTaker(dependencies, domainId);
     await targetOf(party, bus);
-    await open(request, plan, context);
+    await open(dependencies, request, plan, context);
     return warningsOf(party);
   });
   for (const text of warnings) context.warn(text);
@@ -201,10 +202,12 @@ async function warningsOf({ domain, name }: Party): Promise<string[]> {
 }
 
 async function open(
+  dependencies: WorkflowDependencies,
   request: ImportDiskRequest,
   { source, target, held }: OpenPlan,
   context: OperationContext,
 ): Promise<void> {
+  await requireStillTarget(dependencies, target, context.signal);
   held.image = await openImage(source.path, requireFormat(request.format), context.signal);
   for (const text of held.image.warnings) context.warn(text);
   await requireSpace(target, await measureCopy(held.image.blockdev, context.signal));

@@ -14,6 +14,7 @@ import type { RestoreResult } from '@virtkeep/shared/gen/virtkeep/agent/v1/opera
 import type { StartApplianceRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import { diskId } from '../../disks/index.ts';
+import { START_TIMEOUT_MS } from '../../libvirt/call-times.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
 import { BACKUPS_DIR, backupTypeOf, type PoolRecord, requireSpace } from '../../pools/index.ts';
 import { chosenNetworks, requireInFile } from '../config-restore/choose-networks.ts';
@@ -24,6 +25,7 @@ import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { defineOwnDomain } from '../domain/define-own.ts';
 import { chooseIdentity } from '../domain/identity.ts';
+import { requireStillTarget } from '../target-pool.ts';
 import { type ConvertPlan, planConvert } from './convert.ts';
 import { type PlacedImages, placeImages, writeImages } from './drive-images.ts';
 import type { ForeignFile } from './foreign.ts';
@@ -103,7 +105,7 @@ async function run(restoring: Restoring, context: OperationContext): Promise<voi
     if (!request.startOn) return;
     for (const { domainId } of domains) {
       throwIfAborted(context.signal);
-      await dependencies.libvirt().domain(domainId).create(0, { timeoutMs: 0 });
+      await dependencies.libvirt().domain(domainId).create(0, { timeoutMs: START_TIMEOUT_MS });
     }
   });
   context.commit({ $case: 'applianceRestore', value: { domains } });
@@ -113,6 +115,7 @@ async function run(restoring: Restoring, context: OperationContext): Promise<voi
 async function check(restoring: Restoring, context: OperationContext): Promise<ComingVm[]> {
   const { dependencies, request, source, target, opened } = restoring;
   const { signal } = context;
+  await requireStillTarget(dependencies, target, signal);
   if (request.injectDrivers) await requireVirtV2v();
   const authorities = await authoritiesOf(dependencies);
   for (const { system, configuration } of request.all ? await choicesOf(source, request, signal) : [request])

@@ -38,6 +38,7 @@ import { networksOf } from '../config-restore/networks.ts';
 import { type NodeFacts, readFacts } from '../config-restore/node-facts.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { requireStillTarget } from '../target-pool.ts';
 import { copyMembers } from './copy.ts';
 import { DriverCopies } from './driver-copies.ts';
 import type { ForeignDisk, ForeignFile } from './foreign.ts';
@@ -212,6 +213,7 @@ async function check(
   { source, target, held }: ConvertPlan & { held: Held },
   context: OperationContext,
 ): Promise<{ facts: NodeFacts; networks: Record<string, NetworkTarget> }> {
+  await requireStillTarget(dependencies, target, context.signal);
   if (request.injectDrivers) await requireVirtV2v();
   const authorities = await authoritiesOf(dependencies);
   const foreign = await openForeign(source, { ...request, authorities }, context);

@@ -3,6 +3,7 @@ import { type Domain, SaveRestore, SnapshotCreate } from '@virtkeep/node-libvirt
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { changedSource } from '../../disks/index.ts';
+import { START_TIMEOUT_MS } from '../../libvirt/call-times.ts';
 import { writeState } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -78,6 +79,6 @@ export async function startRestored(
       );
     }
   }
-  if (startOn) await domain.create(0, { timeoutMs: 0 });
+  if (startOn) await domain.create(0, { timeoutMs: START_TIMEOUT_MS });
   return false;
 }
