@@ -560,6 +560,24 @@ describe('failure and cancel', () => {
     expect(undone).toEqual(['/a', 'frozen_guest']);
     expect(journal.effects(id)).toEqual([]);
   });
+
+  test('a VM that runs from an archive keeps its operation running until it has its data', async () => {
+    let tries = 0;
+    undoFails = effect => effect.type === 'instant_pull' && ++tries > 0;
+    const { id } = runner.start(
+      options(async context => {
+        const pull = { domainId: DOMAIN, archivePath: '/a.tar', bandwidth: 0, disks: [] };
+        context.effects.begin({ type: 'instant_pull', ...pull }, 'always');
+        context.commit(heldBy());
+        throw new VirtkeepError('disk_full', { path: '/disk' });
+      }),
+    );
+    // more of them than there is patience for
+    await until(() => tries > (2 * TIMES.patienceMs) / TIMES.minDelayMs);
+    expect(runner.get(id).state).toBe(OperationState.RUNNING);
+    undoFails = () => false;
+    expect(await ended(id)).toMatchObject({ state: OperationState.SUCCEEDED, warnings: [expect.anything()] });
+  });
 });
 
 describe('recovery', () => {

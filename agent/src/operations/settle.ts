@@ -1,6 +1,7 @@
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { Backoff } from '@virtkeep/shared/backoff';
 import { reasonOf } from '@virtkeep/shared/errors';
+import type { Effect } from '../workflows/effect.ts';
 import type { ActiveOperation } from './active.ts';
 import type { UndoFailure } from './effects.ts';
 
@@ -20,6 +21,12 @@ const DEFAULT_TIMES: SettleTimes = {
   maxDelayMs: 300_000,
   undoTimeoutMs: 6 * 3_600_000,
 };
+
+/**
+ * What an operation does not end before, however long it takes: a VM runs from the archive until its data are pulled out of it, and the
+ * controller keeps an archive from being removed only as long as the task runs that reads it.
+ */
+const NEVER_LEFT: readonly Effect['type'][] = ['instant_pull'];
 
 /**
  * The end of an operation: its effects are undone and its final state is written. The same for an operation that has
@@ -42,13 +49,14 @@ export class Settler {
     waiting.abort();
   }
 
-  /** Undoes what is to be undone, trying again for up to `patienceMs`; answers what is left then. */
+  /** Undoes what is to be undone, trying again for up to `patienceMs`, or longer for what is never left; answers what is left then. */
   async undo(operation: ActiveOperation): Promise<UndoFailure[]> {
     const deadlineMs = performance.now() + this.#times.patienceMs;
     const backoff = this.#backoff();
     for (;;) {
       const failures = await this.#tryOnce(operation);
-      const leftMs = deadlineMs - performance.now();
+      const isBound = failures.some(({ what }) => (NEVER_LEFT as readonly string[]).includes(what));
+      const leftMs = isBound ? Number.POSITIVE_INFINITY : deadlineMs - performance.now();
       if (failures.length === 0 || leftMs <= 0) return failures;
       operation.progress.message(`${failures[0]!.what}: ${failures[0]!.reason}`);
       await this.#pause(Math.min(backoff.next(), leftMs));
