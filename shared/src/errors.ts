@@ -334,6 +334,11 @@ export const ERRORS = {
     '40941',
     'The disk {disk} cannot be attached on the node {node}: {reason}. It needs a data pool that both nodes have.',
   ),
+  loan_renewed: passing(
+    '40968',
+    'The disk {disk} was lent to the domain {borrower} again meanwhile; that loan is not ended.',
+  ),
+  loan_in_use: passing('40969', 'The disk {disk} is not taken back: {user} has it. Detach it there first.'),
   template_has_clones: fixed(
     '40942',
     'The template {domain} has thin clones ({clones}) and cannot be {action}: it would break them.',

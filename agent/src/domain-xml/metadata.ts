@@ -95,6 +95,8 @@ export interface Loan {
   borrowerId: string;
   /** Id of the borrower's node when that is another one. */
   borrowerNodeId?: string;
+  /** Then, too: another one each time that the disk is lent. What was concluded of an earlier loan does not end a later one. */
+  mark?: string;
   /** The borrower has it no more, but its clone (on zfs) was kept and holds the state. */
   cloneKept?: true;
 }
@@ -210,11 +212,12 @@ function fill(own: Element, metadata: DomainMetadata, make: (name: string) => El
     if (attachment.keepClone) element.setAttribute('keep-clone', 'yes');
     own.appendChild(element);
   }
-  for (const { diskId, borrowerId, borrowerNodeId, cloneKept } of metadata.loans ?? []) {
+  for (const { diskId, borrowerId, borrowerNodeId, mark, cloneKept } of metadata.loans ?? []) {
     const element = make('loan');
     element.setAttribute('disk', diskId);
     element.setAttribute('borrower', borrowerId);
     if (borrowerNodeId) element.setAttribute('borrower-node', borrowerNodeId);
+    if (mark) element.setAttribute('mark', mark);
     if (cloneKept) element.setAttribute('clone-kept', 'yes');
     own.appendChild(element);
   }
@@ -262,7 +265,7 @@ function readAttachment(element: Element): Attachment[] {
 function readLoans(elements: Element[]): Pick<DomainMetadata, 'loans'> {
   const loans = elements.flatMap((element): Loan[] => {
     const [diskId, borrowerId] = [attr(element, 'disk'), attr(element, 'borrower')];
-    const borrowerNodeId = attr(element, 'borrower-node');
+    const [borrowerNodeId, mark] = [attr(element, 'borrower-node'), attr(element, 'mark')];
     if (!diskId || !borrowerId) return [];
     const kept = attr(element, 'clone-kept') === 'yes';
     return [
@@ -270,6 +273,7 @@ function readLoans(elements: Element[]): Pick<DomainMetadata, 'loans'> {
         diskId,
         borrowerId,
         ...(borrowerNodeId ? { borrowerNodeId } : {}),
+        ...(mark ? { mark } : {}),
         ...(kept ? { cloneKept: true } : {}),
       },
     ];

@@ -127,12 +127,12 @@ async function lend(options: DiskServiceOptions, request: LendDiskRequest): Prom
 
 async function giveBack(options: DiskServiceOptions, request: ReturnDiskRequest): Promise<OperationPlan> {
   const { workflows } = options;
-  const { ownerId, diskId, borrowerId } = request;
+  const { ownerId, diskId, borrowerId, mark } = request;
   requireUuid('owner_id', ownerId);
   requireUuid('disk_id', diskId);
   requireUuid('borrower_id', borrowerId);
   const owner = await freshDomain(options, ownerId);
-  const workflow = returnDiskWorkflow(workflows, { ownerId, diskId, borrowerId });
+  const workflow = returnDiskWorkflow(workflows, { ownerId, diskId, borrowerId, mark });
   const locks = () => ownerLocks(options, owner);
   return planOf(options, { ids: [ownerId], locks, workflow, ...ENDING });
 }

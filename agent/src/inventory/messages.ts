@@ -72,11 +72,14 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
           detaching,
         }))
       : [],
-    loans: (config?.metadata.loans ?? []).map(({ diskId: id, borrowerId, borrowerNodeId = '' }) => ({
-      diskId: id,
-      borrowerId,
-      borrowerNodeId,
-    })),
+    loans: (config?.metadata.loans ?? []).map(
+      ({ diskId: id, borrowerId, borrowerNodeId = '', mark = '' }) => ({
+        diskId: id,
+        borrowerId,
+        borrowerNodeId,
+        mark,
+      }),
+    ),
     templateVersion: config?.metadata.templateVersion ?? 0,
     parentVersion: config?.metadata.parent?.version ?? 0,
     guestInfo: scope.guestInfo,

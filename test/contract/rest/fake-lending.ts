@@ -44,7 +44,8 @@ function act(agent: FakeAgent, { request }: StartedCall, does: (request: never) 
 
 function lend(agent: FakeAgent, request: LendDiskRequest) {
   const { domain, disk } = ownerOf(agent, request.diskId, request.thinCloneId);
-  const loan = { diskId: disk.id, borrowerId: request.borrowerId, borrowerNodeId: request.borrowerNodeId };
+  const { borrowerId, borrowerNodeId } = request;
+  const loan = { diskId: disk.id, borrowerId, borrowerNodeId, mark: randomUUID() };
   const snapshot = addLoan(agent, domain, loan);
   const source: DiskSource = {
     diskId: disk.id,
@@ -70,7 +71,8 @@ function attach(agent: FakeAgent, request: AttachDiskRequest) {
   let diskId = source?.diskId ?? '';
   if (!source) {
     const { domain, disk } = ownerOf(agent, request.diskId, request.thinCloneId);
-    snapshot = addLoan(agent, domain, { diskId: disk.id, borrowerId: borrower.id, borrowerNodeId: '' });
+    const loan = { diskId: disk.id, borrowerId: borrower.id, borrowerNodeId: '', mark: '' };
+    snapshot = addLoan(agent, domain, loan);
     ownerId = domain.id;
     diskId = disk.id;
   }
@@ -94,15 +96,18 @@ function detach(agent: FakeAgent, { domainId, diskId }: DetachDiskRequest) {
   if (!found) throw new VirtkeepError('vdisk_not_attached', { disk: diskId, domain: borrower.name });
   agent.setDomain({ id: domainId, attachments: borrower.attachments.filter(one => one !== found) });
   const isHere = agent.domains.has(found.ownerId);
-  if (isHere) giveBack(agent, { ownerId: found.ownerId, diskId, borrowerId: domainId });
+  if (isHere) giveBack(agent, { ownerId: found.ownerId, diskId, borrowerId: domainId, mark: '' });
   return { vdisk: diskId, owner_id: found.ownerId, domain_id: domainId, owner_is_here: isHere };
 }
 
 function giveBack(
   agent: FakeAgent,
-  { ownerId, diskId, borrowerId }: Omit<ReturnDiskRequest, 'operationId'>,
+  { ownerId, diskId, borrowerId, mark }: Omit<ReturnDiskRequest, 'operationId'>,
 ): object {
   const owner = agent.domains.get(ownerId)!;
+  const loan = owner.loans.find(one => one.diskId === diskId && one.borrowerId === borrowerId);
+  if (loan && loan.mark !== mark)
+    throw new VirtkeepError('loan_renewed', { disk: diskId, borrower: borrowerId });
   const loans = owner.loans.filter(one => one.diskId !== diskId || one.borrowerId !== borrowerId);
   const savedStates =
     loans.length > 0 ? owner.savedStates : owner.savedStates.filter(state => state.name !== LENT);

@@ -379,7 +379,7 @@ test('a loan to a VM of a node that was removed is ended by its user', async () 
   const gone = randomUUID();
   owning.setDomain({
     id: owner.id,
-    loans: [{ diskId: vdisk, borrowerId: gone, borrowerNodeId: randomUUID() }],
+    loans: [{ diskId: vdisk, borrowerId: gone, borrowerNodeId: randomUUID(), mark: 'a' }],
   });
   await until(() => rest.services.loanReconciler.loanOf(gone, vdisk) !== undefined);
   await rest.services.loanReconciler.round();

@@ -12,6 +12,7 @@ import { reconcileLoansWorkflow } from '../../../agent/src/workflows/lend/reconc
 import { type LoanAction, planReconciliation } from '../../../agent/src/workflows/lend/reconcile-plan.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { waitFor } from '../../lab/run.ts';
+import { CALL } from '../inventory/lab.ts';
 import { LendLab } from './lab.ts';
 
 const failure = (msgKey: string) => expect.objectContaining({ msgKey });
@@ -156,6 +157,35 @@ describe('what was found before a disk was lent', () => {
     expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
     lab.keep();
   });
+});
+
+test('a loan to another node ends only as it was when it was found to be over, and when nobody there has the disk', async () => {
+  const { workflows } = lab.base;
+  const [ownerId, borrowerId, diskId] = [await owner.uuid(), newId(), disks[0]!];
+  const loan = { diskId, thinCloneId: '', borrowerId, borrowerNodeId: newId(), allowNetworkLayers: false };
+  const lend = async () => {
+    await lab.base.ended(Promise.resolve(lab.disks.lend({ operationId: newId(), ...loan }, CALL)));
+    return (await lab.known(owner)).loans[0]!.mark;
+  };
+  const giveBack = async (mark: string) =>
+    lab.base.ended(
+      Promise.resolve(lab.disks.return({ operationId: newId(), ownerId, diskId, borrowerId, mark }, CALL)),
+    );
+  const first = await lend();
+  const second = await lend();
+  await expect(giveBack(first)).rejects.toEqual(failure('loan_renewed'));
+  const by = { nodeName: 'afar', domainId: borrowerId, domainName: 'reader', active: true };
+  const { otherNodes } = workflows;
+  workflows.otherNodes = {
+    whoUses: async things =>
+      things.map(({ kind }) => (kind === 'file' ? { kind: 'used', by } : { kind: 'unused' })),
+  };
+  await expect(giveBack(second)).rejects.toEqual(failure('loan_in_use'));
+  workflows.otherNodes = otherNodes;
+  expect(await lab.isSound(owner)).toEqual({ lends: 1, hasState: true });
+  await giveBack(second);
+  expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
+  await giveBack(second);
 });
 
 describe('what is lost is found again', () => {

@@ -150,7 +150,7 @@ export const lendAway: BuildStory = async (world, random) => {
     });
   const isReturn = random(2) === 1;
   if (isReturn) await perform(world, lend);
-  const workflow = isReturn ? () => returnDiskWorkflow(world.dependencies, key) : lend;
+  const workflow = isReturn ? () => returnDiskWorkflow(world.dependencies, { ...key, mark: '' }) : lend;
   return storyOf(world, parties, { then, points: 280, workflow }, async committed => {
     const isStanding = loansOf(parties.owner.machine).length > 0;
     if (committed) expect(isStanding).toBe(!isReturn);

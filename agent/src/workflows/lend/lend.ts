@@ -1,9 +1,14 @@
 /** The owner's side of a loan to a domain of another node: the instant and the note here, the disk there. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { newId } from '@virtkeep/shared/ids';
+import { useElsewhere } from '../../images/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
+import { LENDING_STATE, loadStates } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { hold, sourceFor } from './attach.ts';
-import { endAtOwner, type LoanKey, noteLoan } from './loan.ts';
+import { readParty } from './lender.ts';
+import { endAtOwner, isSame, type LoanKey, noteLoan } from './loan.ts';
 import { requireParty } from './parties.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
@@ -44,29 +49,61 @@ async function lend(
   const pools = await dependencies.pools(signal);
   const source = sourceFor(request, held, pools, dependencies.nodeName);
   await step('note', async () => {
-    await noteLoan(await requireParty(dependencies, ownerId), { diskId, borrowerId, borrowerNodeId });
+    const loan = { diskId, borrowerId, borrowerNodeId, mark: newId() };
+    await noteLoan(await requireParty(dependencies, ownerId), loan);
     commit({ $case: 'lendDisk', value: { source, snapshot: held.instant ?? undefined } });
   });
 }
 
+export interface ReturnRequest extends LoanKey {
+  /** Of the loan that is over, as the inventory told it; empty: whichever there is. */
+  mark: string;
+}
+
 /** The workflow that ends such a loan. Idempotent. Result: `{}`. */
-export function returnDiskWorkflow(dependencies: WorkflowDependencies, key: LoanKey): Workflow {
+export function returnDiskWorkflow(dependencies: WorkflowDependencies, request: ReturnRequest): Workflow {
   return context =>
-    giveBack(dependencies, key, context).catch(error => {
+    giveBack(dependencies, request, context).catch(error => {
       context.signal.throwIfAborted();
-      throw fromDomain(error, key.ownerId, 'return_disk');
+      throw fromDomain(error, request.ownerId, 'return_disk');
     });
 }
 
 async function giveBack(
   dependencies: WorkflowDependencies,
-  key: LoanKey,
+  { mark, ...key }: ReturnRequest,
   context: OperationContext,
 ): Promise<void> {
-  const handle = context.effects.begin({ type: 'loan', ...key, unplug: false, keepClone: false }, 'always');
   await context.step('release', async () => {
+    await requireOver(dependencies, key, mark, context.signal);
+    const handle = context.effects.begin({ type: 'loan', ...key, unplug: false, keepClone: false }, 'always');
     await endAtOwner(dependencies, key, false, context);
     context.commit();
     handle.keep();
   });
+}
+
+/**
+ * The loan was found to be over before its owner was held: what is known now decides. A node that gives no answer does not keep it; the
+ * caller has heard that of the borrower.
+ * @throws VirtkeepError loan_renewed, loan_in_use
+ */
+async function requireOver(
+  dependencies: WorkflowDependencies,
+  key: LoanKey,
+  mark: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const { ownerId, diskId: disk, borrowerId: borrower } = key;
+  const owner = await readParty(dependencies.libvirt(), ownerId);
+  const loans = owner?.metadata.loans ?? [];
+  const loan = loans.find(candidate => isSame(candidate, key));
+  if (loan?.mark && mark !== '' && loan.mark !== mark)
+    throw new VirtkeepError('loan_renewed', { disk, borrower });
+  // what is merged with the last loan is what all had
+  if (!owner || loans.some(other => other !== loan)) return;
+  const states = await loadStates(owner.domain);
+  const paths = Object.values(states.find(({ name }) => name === LENDING_STATE)?.frozen ?? {});
+  const use = await useElsewhere(dependencies, { domainId: ownerId, paths, proven: true }, signal);
+  if (use.kind === 'used') throw new VirtkeepError('loan_in_use', { disk, user: use.by });
 }

@@ -50,7 +50,8 @@ async function change(party: Party, changes: Partial<DomainMetadata>): Promise<v
   await writeMetadata(party.domain, party.metadata);
 }
 
-function isSame(a: Loan, b: { diskId: string; borrowerId: string }): boolean {
+/** Whether it is the loan of that disk to that borrower. */
+export function isSame(a: Loan, b: { diskId: string; borrowerId: string }): boolean {
   return a.diskId === b.diskId && a.borrowerId === b.borrowerId;
 }
 

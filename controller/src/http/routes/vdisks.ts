@@ -59,7 +59,14 @@ const ATTACH_ERRORS = [
   'no_free_slot',
   'not_thin_clone',
 ] as const;
-const DETACH_ERRORS = [...LENDING_ERRORS, 'device_did_not_detach', 'no_free_slot', 'not_thin_clone'] as const;
+const DETACH_ERRORS = [
+  ...LENDING_ERRORS,
+  'device_did_not_detach',
+  'no_free_slot',
+  'not_thin_clone',
+  'loan_renewed',
+  'loan_in_use',
+] as const;
 
 export const vdiskRoutes: RouteModule = (app, services) => {
   readRoutes(app, services);

@@ -164,7 +164,10 @@ export class LendingService {
       nodeId,
       entities: entitiesOf(borrowerId, vdisk, domain.id),
       send: (clients, operationId, signal) =>
-        clients.disks.return({ operationId, ownerId: domain.id, diskId: vdisk, borrowerId }, { signal }),
+        clients.disks.return(
+          { operationId, ownerId: domain.id, diskId: vdisk, borrowerId, mark: found.loan.mark },
+          { signal },
+        ),
     });
   }
 

@@ -6,12 +6,13 @@ import { LoanReconciler, type LoanReconcilerDependencies } from './reconciler.ts
 const DISK = 'd';
 const OWNER = Domain.fromPartial({
   id: 'owner',
+  disks: [{ id: DISK, poolId: 'shared' }],
   loans: [{ diskId: DISK, borrowerId: 'borrower', borrowerNodeId: 'two' }],
 });
 const ATTACHED = [{ diskId: DISK, ownerId: 'owner' }];
 
 /** A reconciler that sees this borrower on another node than the owner's, and the disks that it asked to be given back. */
-function reconcilerOf(borrower: Partial<Domain> | undefined) {
+function reconcilerOf(borrower: Partial<Domain> | undefined, silent = '') {
   const returned: string[] = [];
   const node = { info: { libvirtConnected: true }, row: { service_mode: 0 } };
   const domains = new Map([['owner', { domain: OWNER, nodeId: 'one' }]]);
@@ -25,8 +26,12 @@ function reconcilerOf(borrower: Partial<Domain> | undefined) {
     throw new Error('tried again later');
   };
   const dependencies = {
-    inventory: { domains, nodes: new Map(['one', 'two'].map(id => [id, node])) },
-    links: { isConnected: () => true, clients: () => ({ disks: { return: back } }) },
+    inventory: {
+      domains,
+      nodes: new Map(['one', 'two', 'three', 'four'].map(id => [id, node])),
+      pools: new Map([['shared', { views: new Map(['one', 'two', 'three'].map(id => [id, {}])) }]]),
+    },
+    links: { isConnected: (id: string) => id !== silent, clients: () => ({ disks: { return: back } }) },
     tasks: { unfinished: async () => [] },
     log: createLogger('test', 'error'),
   };
@@ -47,3 +52,16 @@ test.each<[string, Partial<Domain> | undefined, boolean]>([
   await reconciler.settle({ borrowerId: 'borrower', ownerId: 'owner', exceptTask: '' });
   expect(returned).toEqual(isEnded ? [DISK, DISK] : []);
 });
+
+test.each<[string, boolean]>([
+  ['three', false],
+  ['four', true],
+])(
+  'a borrower that is gone may have moved to a node that has the disk and says nothing, %s',
+  async (silent, isEnded) => {
+    const { reconciler, returned } = reconcilerOf(undefined, silent);
+    await reconciler.round();
+    await reconciler.round();
+    expect(returned).toEqual(isEnded ? [DISK] : []);
+  },
+);

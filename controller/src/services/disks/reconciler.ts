@@ -71,7 +71,8 @@ export class LoanReconciler {
     const { clocks, links } = this.#dependencies;
     const clients = links.clients(owner.nodeId);
     const node = { id: owner.nodeId, clients, clocks };
-    const request = { ownerId: owner.domain.id, diskId: loan.diskId, borrowerId: loan.borrowerId };
+    const { diskId, borrowerId, mark } = loan;
+    const request = { ownerId: owner.domain.id, diskId, borrowerId, mark };
     const { warnings } = await runOperation(node, operationId, (id, signal) =>
       clients.disks.return({ operationId: id, ...request }, { signal }),
     );
@@ -144,9 +145,18 @@ export class LoanReconciler {
     return this.#loans().filter(({ owner, loan }) => {
       if (loan.borrowerNodeId === '' || !this.#speaks(owner.nodeId)) return false;
       const borrower = this.#dependencies.inventory.domains.get(loan.borrowerId);
-      if (!this.#speaks(borrower?.nodeId ?? loan.borrowerNodeId)) return false;
+      const nodes = borrower ? [borrower.nodeId] : this.#nodesOf(owner, loan);
+      if (!nodes.every(nodeId => this.#speaks(nodeId))) return false;
       return borrower === undefined || !mayHaveDisk(borrower.domain, owner.domain.id, loan.diskId);
     });
+  }
+
+  /** The nodes on which a borrower may be that none has told of: it may have moved to any that has the disk. */
+  #nodesOf({ domain }: DomainEntry, { diskId, borrowerNodeId }: Loan): string[] {
+    const { nodes, pools } = this.#dependencies.inventory;
+    const poolId = domain.disks.find(({ id }) => id === diskId)?.poolId;
+    const views = poolId === undefined ? undefined : pools.get(poolId)?.views;
+    return [borrowerNodeId, ...(views ?? nodes).keys()];
   }
 
   #loans(): FoundLoan[] {

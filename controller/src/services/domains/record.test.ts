@@ -72,7 +72,7 @@ describe('permissions', () => {
   });
 
   test('while its disks are lent nothing may change them', () => {
-    const loans = [{ diskId: 'k', borrowerId: 'b', borrowerNodeId: '' }];
+    const loans = [{ diskId: 'k', borrowerId: 'b', borrowerNodeId: '', mark: '' }];
     expect(allowed({ loans })).toEqual([
       'shutdown',
       'reboot',

@@ -67,6 +67,8 @@ export interface ReturnDiskRequest {
   ownerId: string;
   diskId: string;
   borrowerId: string;
+  /** Mark of the loan that was found to be over; empty: whichever there is. */
+  mark: string;
 }
 
 function createBaseDiskSource(): DiskSource {
@@ -743,7 +745,7 @@ export const LendDiskRequest: MessageFns<LendDiskRequest> = {
 };
 
 function createBaseReturnDiskRequest(): ReturnDiskRequest {
-  return { operationId: "", ownerId: "", diskId: "", borrowerId: "" };
+  return { operationId: "", ownerId: "", diskId: "", borrowerId: "", mark: "" };
 }
 
 export const ReturnDiskRequest: MessageFns<ReturnDiskRequest> = {
@@ -759,6 +761,9 @@ export const ReturnDiskRequest: MessageFns<ReturnDiskRequest> = {
     }
     if (message.borrowerId !== "") {
       writer.uint32(34).string(message.borrowerId);
+    }
+    if (message.mark !== "") {
+      writer.uint32(42).string(message.mark);
     }
     return writer;
   },
@@ -808,6 +813,14 @@ export const ReturnDiskRequest: MessageFns<ReturnDiskRequest> = {
             message.borrowerId = reader.string();
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.mark = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -842,6 +855,7 @@ export const ReturnDiskRequest: MessageFns<ReturnDiskRequest> = {
         : isSet(object.borrower_id)
         ? globalThis.String(object.borrower_id)
         : "",
+      mark: isSet(object.mark) ? globalThis.String(object.mark) : "",
     };
   },
 
@@ -859,6 +873,9 @@ export const ReturnDiskRequest: MessageFns<ReturnDiskRequest> = {
     if (message.borrowerId !== "") {
       obj.borrowerId = message.borrowerId;
     }
+    if (message.mark !== "") {
+      obj.mark = message.mark;
+    }
     return obj;
   },
 
@@ -871,6 +888,7 @@ export const ReturnDiskRequest: MessageFns<ReturnDiskRequest> = {
     message.ownerId = object.ownerId ?? "";
     message.diskId = object.diskId ?? "";
     message.borrowerId = object.borrowerId ?? "";
+    message.mark = object.mark ?? "";
     return message;
   },
 };
@@ -923,7 +941,10 @@ export const DiskServiceDefinition = {
       responseStream: false,
       options: {},
     },
-    /** Ends a loan to a domain of another node, after it was detached there. Idempotent. Result: {}. */
+    /**
+     * Ends a loan to a domain of another node, after it was detached there. Idempotent. Result: {}. Refused with loan_renewed when the disk
+     * was lent again since, and with loan_in_use while a domain that runs on another node has it.
+     */
     return: {
       name: "Return",
       requestType: ReturnDiskRequest as typeof ReturnDiskRequest,
@@ -952,7 +973,10 @@ export interface DiskServiceImplementation<CallContextExt = {}> {
    * Result: {"source":DiskSource as JSON,"snapshot":{"id","name"}|null}.
    */
   lend(request: LendDiskRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
-  /** Ends a loan to a domain of another node, after it was detached there. Idempotent. Result: {}. */
+  /**
+   * Ends a loan to a domain of another node, after it was detached there. Idempotent. Result: {}. Refused with loan_renewed when the disk
+   * was lent again since, and with loan_in_use while a domain that runs on another node has it.
+   */
   return(request: ReturnDiskRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
 }
 
@@ -973,7 +997,10 @@ export interface DiskServiceClient<CallOptionsExt = {}> {
    * Result: {"source":DiskSource as JSON,"snapshot":{"id","name"}|null}.
    */
   lend(request: DeepPartial<LendDiskRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
-  /** Ends a loan to a domain of another node, after it was detached there. Idempotent. Result: {}. */
+  /**
+   * Ends a loan to a domain of another node, after it was detached there. Idempotent. Result: {}. Refused with loan_renewed when the disk
+   * was lent again since, and with loan_in_use while a domain that runs on another node has it.
+   */
   return(request: DeepPartial<ReturnDiskRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
 }
 

@@ -327,6 +327,8 @@ export interface Loan {
   /** The borrower, and its node when that is another one. */
   borrowerId: string;
   borrowerNodeId: string;
+  /** Of a loan to another node: another one each time that the disk is lent to it. Empty: lent by an earlier agent. */
+  mark: string;
 }
 
 /** What a guest told of itself through its agent. */
@@ -1251,7 +1253,7 @@ export const Attachment: MessageFns<Attachment> = {
 };
 
 function createBaseLoan(): Loan {
-  return { diskId: "", borrowerId: "", borrowerNodeId: "" };
+  return { diskId: "", borrowerId: "", borrowerNodeId: "", mark: "" };
 }
 
 export const Loan: MessageFns<Loan> = {
@@ -1264,6 +1266,9 @@ export const Loan: MessageFns<Loan> = {
     }
     if (message.borrowerNodeId !== "") {
       writer.uint32(26).string(message.borrowerNodeId);
+    }
+    if (message.mark !== "") {
+      writer.uint32(34).string(message.mark);
     }
     return writer;
   },
@@ -1305,6 +1310,14 @@ export const Loan: MessageFns<Loan> = {
             message.borrowerNodeId = reader.string();
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.mark = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1334,6 +1347,7 @@ export const Loan: MessageFns<Loan> = {
         : isSet(object.borrower_node_id)
         ? globalThis.String(object.borrower_node_id)
         : "",
+      mark: isSet(object.mark) ? globalThis.String(object.mark) : "",
     };
   },
 
@@ -1348,6 +1362,9 @@ export const Loan: MessageFns<Loan> = {
     if (message.borrowerNodeId !== "") {
       obj.borrowerNodeId = message.borrowerNodeId;
     }
+    if (message.mark !== "") {
+      obj.mark = message.mark;
+    }
     return obj;
   },
 
@@ -1359,6 +1376,7 @@ export const Loan: MessageFns<Loan> = {
     message.diskId = object.diskId ?? "";
     message.borrowerId = object.borrowerId ?? "";
     message.borrowerNodeId = object.borrowerNodeId ?? "";
+    message.mark = object.mark ?? "";
     return message;
   },
 };
