@@ -44,7 +44,10 @@ const RETRY_MS = 60_000;
 const LOOK_TIMEOUT_MS = 120_000;
 /** Another try of what an operation holds; doubles up to the time of a look without an event, ms. */
 const BUSY_RETRY_MS = 2_000;
-/** A guest that does not let go is asked by itself so often beside the events after which it may, ms. */
+/**
+ * A guest that did not let go after an event is asked again at a look, then after ever longer, up to this, ms: one that was starting, or was
+ * resumed just then, may have missed it.
+ */
 const ASK_AGAIN_MS = 600_000;
 
 export class LoanReconciler {
@@ -58,6 +61,7 @@ export class LoanReconciler {
   /** Something happened since the last look, so that guests may let go. */
   #isNews = false;
   #lastAskMs = Number.NEGATIVE_INFINITY;
+  #askAgainMs = 0;
   #busyMs = BUSY_RETRY_MS;
   /** Owners whose instant stays for a domain that cannot be read. */
   #held = new Set<string>();
@@ -131,9 +135,7 @@ export class LoanReconciler {
   async #settle(): Promise<number> {
     const { link, runner, retryMs = RETRY_MS } = this.#dependencies;
     if (!link.connected || runner.draining) return retryMs;
-    const isAsking = this.#isNews || performance.now() - this.#lastAskMs >= ASK_AGAIN_MS;
-    this.#isNews = false;
-    if (isAsking) this.#lastAskMs = performance.now();
+    const isAsking = this.#isTimeToAsk(retryMs);
     const { views, unread } = await this.#views();
     this.#tellHeld(heldReleases(views, unread));
     const due = planReconciliation(views, unread).filter(action => isAsking || action.do !== 'take_back');
@@ -145,6 +147,17 @@ export class LoanReconciler {
     this.#busyMs = isBusy ? Math.min(this.#busyMs * 2, retryMs) : BUSY_RETRY_MS;
     if (isBusy) this.#isNews ||= isAsking;
     return isBusy ? this.#busyMs : retryMs;
+  }
+
+  #isTimeToAsk(retryMs: number): boolean {
+    const nowMs = performance.now();
+    if (!this.#isNews && nowMs - this.#lastAskMs < this.#askAgainMs) return false;
+    this.#askAgainMs = this.#isNews
+      ? retryMs
+      : Math.min(Math.max(2 * this.#askAgainMs, retryMs), ASK_AGAIN_MS);
+    this.#isNews = false;
+    this.#lastAskMs = nowMs;
+    return true;
   }
 
   async #views(): ReturnType<typeof readViews> {

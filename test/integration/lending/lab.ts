@@ -152,8 +152,12 @@ export function deviceOf(diskId: string): string {
   return `$(grep -l ${serial} /sys/block/*/serial | cut -d/ -f4)`;
 }
 
+/** Waits in the guest until it has seen the disk: one that is asked for it in the very moment of its coming may miss that. */
+export function seesDisk(diskId: string): string {
+  return `for i in $(seq 1 1000); do grep -q ${diskId.replaceAll('-', '').slice(0, 20)} /sys/block/*/serial && break; sleep 0.1; done`;
+}
+
 /** Mounts a lent disk read-only in the guest and runs a line with it as \$M; unmounts it afterwards. */
 export function onLent(diskId: string, line: string): string {
-  const wait = `for i in $(seq 1 1000); do grep -q ${diskId.replaceAll('-', '').slice(0, 20)} /sys/block/*/serial && break; sleep 0.1; done`;
-  return `${wait}; M=/tmp/lent; mkdir -p $M; mount -t ext4 -o ro,noload /dev/${deviceOf(diskId)} $M && { ${line}; R=$?; umount $M; exit $R; }`;
+  return `${seesDisk(diskId)}; M=/tmp/lent; mkdir -p $M; mount -t ext4 -o ro,noload /dev/${deviceOf(diskId)} $M && { ${line}; R=$?; umount $M; exit $R; }`;
 }

@@ -13,7 +13,7 @@ import { type LoanAction, planReconciliation } from '../../../agent/src/workflow
 import type { Guest } from '../../lab/guest.ts';
 import { waitFor } from '../../lab/run.ts';
 import { CALL } from '../inventory/lab.ts';
-import { LendLab } from './lab.ts';
+import { LendLab, seesDisk } from './lab.ts';
 
 const failure = (msgKey: string) => expect.objectContaining({ msgKey });
 let lab: LendLab;
@@ -79,6 +79,7 @@ describe('a borrower that goes', () => {
 describe('a guest that does not let go', () => {
   test('a paused one keeps the disk, and it goes when it resumes', async () => {
     await lab.attach(reader, disks[0]!);
+    await reader.sh(seesDisk(disks[0]!));
     await lab.base.world.node.virsh('suspend', reader.name);
     await expect(lab.detach(reader, disks[0]!)).rejects.toMatchObject({
       msgKey: 'device_did_not_detach',
@@ -114,6 +115,7 @@ describe('a guest that does not let go', () => {
 
   test('what was asked for is asked for again after a restart of the agent', async () => {
     await lab.attach(reader, disks[0]!);
+    await reader.sh(seesDisk(disks[0]!));
     await lab.unkeep();
     await lab.base.world.node.virsh('suspend', reader.name);
     await expect(lab.detach(reader, disks[0]!)).rejects.toEqual(failure('device_did_not_detach'));
