@@ -80,7 +80,7 @@ export const libraryRoutes: RouteModule = (app, services) => {
   app.put(
     '/api/library/:id/',
     {
-      config: { access: 'library.manage' },
+      config: { access: 'library.manage', errors: ['file_busy'] },
       schema: {
         tags,
         summary: 'Change the description or the protection of a backup file',

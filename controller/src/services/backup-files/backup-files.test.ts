@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId, uuidV5 } from '@virtkeep/shared/ids';
 import { openDatabase } from '../../store/database.ts';
@@ -379,4 +379,42 @@ test('an archive that was put back to an earlier state is noticed once, and one 
   await watched.seen(states(9), everywhere);
   await watched.seen({ ...states(9), states: states(9).states.slice(-2) }, everywhere);
   expect(told).toHaveLength(1);
+});
+
+describe('what protects a file', () => {
+  const removal = { ...WORK, removes: true } as const;
+  const protectedNow = async (id = 'f') => (await backupFiles.get(id)).protected;
+
+  test('holds when it is said while the file is changed, also when it becomes another one', async () => {
+    await backupFiles.begin('f', 'UPDATING', WORK);
+    await backupFiles.update('f', { protected: 1, description: 'keep' });
+    await backupFiles.recordResult({ ...FILE, size: 11n }, 'o', { from: 'f' });
+    expect(await backupFiles.get('f')).toMatchObject({ protected: 1, description: 'keep', status: 'ACTIVE' });
+    await backupFiles.begin('f', 'UPDATING', { ...WORK, operation: 'p' });
+    const other = { ...FILE, id: 'g', filename: 'b.tar', path: '/p/backups/b.tar' };
+    const id = await backupFiles.recordResult(other, 'p', { from: 'f' });
+    expect(await backupFiles.get(id)).toMatchObject({ protected: 1, description: 'keep' });
+  });
+
+  test('comes with the result that it was asked for, though the controller ends right after', async () => {
+    await backupFiles.begin('f', 'UPDATING', { ...WORK, protected: true });
+    const ended = jest.spyOn(backupFiles, 'update').mockRejectedValue(new Error('the controller has ended'));
+    await backupFiles.recordResult({ ...FILE, size: 11n }, 'o', { from: 'f' }).catch(() => {});
+    ended.mockRestore();
+    expect(await protectedNow()).toBe(1);
+  });
+
+  test('keeps it from being taken of, and is refused for one that is', async () => {
+    await backupFiles.update('f', { protected: 1 });
+    for (const status of ['UPDATING', 'DELETING'] as const)
+      await expect(backupFiles.begin('f', status, removal)).rejects.toMatchObject({
+        msgKey: 'file_protected',
+      });
+    await backupFiles.begin('f', 'UPDATING', WORK);
+    await backupFiles.operationFailed('f', 'o');
+    await backupFiles.update('f', { protected: 0 });
+    await backupFiles.begin('f', 'UPDATING', removal);
+    await expect(backupFiles.update('f', { protected: 1 })).rejects.toMatchObject({ msgKey: 'file_busy' });
+    await backupFiles.update('f', { description: 'words do no harm' });
+  });
 });

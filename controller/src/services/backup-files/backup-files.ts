@@ -8,7 +8,7 @@
  * so that another operation, which is refused because the file is busy, does not set it right too early. What changes or removes
  * a file is refused while another operation reads it, and the other way round, on whichever nodes they run.
  */
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
@@ -187,17 +187,23 @@ export class BackupFiles {
     const id = isSame ? source.id : await this.#identify(file, () => true);
     await this.#turns.run(id, async () => {
       const before = await this.find(id);
-      if (!isBusyForOther(before, operation)) await this.#put({ ...file, id }, before);
+      if (isBusyForOther(before, operation)) return;
+      await this.#put({ ...file, id }, before, held && (await this.#wishedFor(held)));
     });
-    if (!held) return id;
-    const { description, protected: keep } = detailsOf(held).work!;
-    if (held.id !== id && moved) await this.remove(held.id);
-    else if (held.id !== id) await this.operationFailed(held.id, operation);
-    await this.update(id, {
-      ...(description === null ? {} : { description }),
-      ...(keep === null ? {} : { protected: Number(keep) }),
-    });
+    if (!held || held.id === id) return id;
+    if (moved) await this.remove(held.id);
+    else await this.operationFailed(held.id, operation);
     return id;
+  }
+
+  /** What an operation's user asked for the file that results; without, as it is on the file that was held by now. */
+  async #wishedFor(held: FileRow): Promise<Pick<FileRow, 'description' | 'protected'>> {
+    const { description, protected: keep } = detailsOf(held).work!;
+    const now = (await this.find(held.id)) ?? held;
+    return {
+      description: description ?? now.description,
+      protected: keep === null ? now.protected : Number(keep),
+    };
   }
 
   /**
@@ -234,13 +240,13 @@ export class BackupFiles {
    * Writes the row of a file as it lies on its pool. The row of another file at this place is removed. An archive that was
    * removed and is here again does not count as removed any more, whatever happens to this file later.
    */
-  async #put(file: BackupFile, before: FileRow | undefined): Promise<void> {
-    const row = rowOfFile(
-      file,
-      before,
-      this.#domainOf(file.domainId || (before?.domain_id ?? '')),
-      new Date().toISOString(),
-    );
+  async #put(
+    file: BackupFile,
+    before: FileRow | undefined,
+    wished: Partial<Pick<FileRow, 'description' | 'protected'>> = {},
+  ): Promise<void> {
+    const domain = this.#domainOf(file.domainId || (before?.domain_id ?? ''));
+    const row = { ...rowOfFile(file, before, domain, new Date().toISOString()), ...wished };
     const { id, ...columns } = row;
     const replaced = await this.#db.transaction().execute(async trx => {
       const others = await trx
@@ -259,8 +265,7 @@ export class BackupFiles {
       return others;
     });
     for (const files of this.#scans.values()) files.add(id);
-    if (!before || before.record_json !== row.record_json || before.status !== row.status)
-      this.#tell(id, before ? 'changed' : 'created');
+    if (!before || isOtherRecord(before, row)) this.#tell(id, before ? 'changed' : 'created');
     await this.#pointsOf(...replaced, ...(before && hasSamePoint(before, row) ? [] : [before, row]));
   }
 
@@ -310,12 +315,14 @@ export class BackupFiles {
 
   /**
    * An operation begins to change or remove the file.
-   * @throws file_busy when another operation changes, removes or reads it.
+   * @throws file_busy when another operation changes, removes or reads it; file_protected when it takes of a protected one.
    */
   begin(id: string, status: 'UPDATING' | 'DELETING', work: FileWork): Promise<void> {
     return this.#turns.run(id, async () => {
       const row = await this.get(id);
       if (isBusy(row)) throw busy(row);
+      if (work.removes && row.protected === 1)
+        throw new VirtkeepError('file_protected', { file: row.filename });
       await this.#assertUnread(row);
       await this.#setDetails(row, status, { ...detailsOf(row), work });
     });
@@ -415,13 +422,21 @@ export class BackupFiles {
       .where('domain_id', '=', row.domain_id)
       .where('protected', '=', 0)
       .execute();
-    for (const other of others)
-      if (archiveIdOfRow(other) === archiveIdOfRow(row)) await this.update(other.id, { protected: 1 });
+    for (const other of others) {
+      if (archiveIdOfRow(other) !== archiveIdOfRow(row)) continue;
+      // what is on its way out was chosen by its user
+      await this.update(other.id, { protected: 1 }).catch(error => {
+        if (!hasKey(error, 'file_busy')) throw error;
+      });
+    }
   }
 
+  /** @throws file_busy when it is to be protected while an operation takes of it. */
   async update(id: string, columns: Partial<Pick<FileRow, 'description' | 'protected'>>): Promise<void> {
     const modified = new Date().toISOString();
     await this.#turns.run(id, async () => {
+      const row = columns.protected === 1 ? await this.find(id) : undefined;
+      if (row && isBusy(row) && detailsOf(row).work?.removes) throw busy(row);
       await this.#db
         .updateTable('files')
         .set({ ...columns, modified })
@@ -533,6 +548,11 @@ function isBusyForOther(row: FileRow | undefined, operation: string): boolean {
   if (row?.status !== 'UPDATING' && row?.status !== 'DELETING') return false;
   const { work } = detailsOf(row);
   return work !== null && work.operation !== operation;
+}
+
+function isOtherRecord(before: FileRow, after: FileRow): boolean {
+  const fields = ['record_json', 'status', 'description', 'protected'] as const;
+  return fields.some(field => before[field] !== after[field]);
 }
 
 function hasSamePoint(before: FileRow, after: FileRow): boolean {

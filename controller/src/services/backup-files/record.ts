@@ -57,6 +57,8 @@ export interface FileWork {
   /** Null: as it is. */
   description: string | null;
   protected: boolean | null;
+  /** The file, or restore points of it, go: it may not be protected, nor become so meanwhile. */
+  removes?: true;
 }
 
 /** What a disk image is. */

@@ -165,7 +165,7 @@ export class FileActionService {
       poolId: options.datapool ?? '',
       sign: options.sign ?? false,
     };
-    const work = { operation: taskId, description: row.description, protected: row.protected === 1 };
+    const work = { operation: taskId, description: null, protected: null };
     return this.#dependencies.nodeTasks.start({
       taskId,
       name: `file_${compress ? 'compress' : 'unpack'}${keepsSource ? '_copy' : ''}`,
@@ -277,7 +277,7 @@ export class FileActionService {
       });
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
     this.#dependencies.pools.writable(row.pool_id, nodeId, 'file');
-    const work = { operation: taskId, description: null, protected: null };
+    const work = { operation: taskId, description: null, protected: null, removes: true as const };
     return this.#dependencies.nodeTasks.start({
       taskId,
       name: 'file_trim',
@@ -304,7 +304,7 @@ export class FileActionService {
     await this.#dependencies.backupFiles.unused(id);
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
     this.#dependencies.pools.writable(row.pool_id, nodeId, 'file');
-    const work = { operation: taskId, description: null, protected: null };
+    const work = { operation: taskId, description: null, protected: null, removes: true as const };
     return this.#dependencies.nodeTasks.start({
       taskId,
       name: 'file_remove',
