@@ -5,7 +5,11 @@
 
 import { hasKey } from '@virtkeep/shared/errors';
 import type { InventoryEvent, Question, UseAnswer } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
-import { type OperationEvent, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import {
+  type Operation,
+  type OperationEvent,
+  OperationState,
+} from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../agents/clients.ts';
@@ -19,7 +23,7 @@ import type { PoolService } from '../pools/pools.ts';
 import { hasFiles } from '../pools/record.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import { isFinal } from '../tasks/record.ts';
-import type { TaskService } from '../tasks/tasks.ts';
+import type { TaskService, TaskState } from '../tasks/tasks.ts';
 import type { CertificateRegister } from './certificate-register.ts';
 import type { OtherNodes } from './other-nodes.ts';
 import type { RevocationService } from './revocations.ts';
@@ -97,10 +101,19 @@ export class NodeObserver implements LinkObserver {
           if (hasKey(error, 'operation_not_found')) return undefined;
           throw error;
         });
-      if (operation?.state === OperationState.SUCCEEDED) await nodeTasks.apply(nodeId, operation);
+      if (operation?.state === OperationState.SUCCEEDED) await this.#settleSucceeded(nodeId, operation, task);
       else if (operation?.state !== OperationState.RUNNING)
         await backupFiles.operationFailed(file.id, task.row.id);
     }
+  }
+
+  /** One that cannot be taken over keeps its file busy, and not its node away. */
+  async #settleSucceeded(nodeId: string, operation: Operation, task: TaskState): Promise<void> {
+    const { nodeTasks, log } = this.#dependencies;
+    if (task.row.status !== 'SUCCESS') return nodeTasks.apply(nodeId, operation);
+    await nodeTasks.takeOver(nodeId, operation).catch((error: unknown) => {
+      log.error('could not take the result of an operation over', { operation: operation.id, error });
+    });
   }
 
   async inventory(nodeId: string, event: InventoryEvent): Promise<void> {

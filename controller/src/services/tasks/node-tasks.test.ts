@@ -206,3 +206,35 @@ test('an end that is lost while it waits for the inventory is heard again when t
   await nodeTasks.reattach(NODE, clients);
   expect((await tasks.get(row.id)).row.status).toBe('SUCCESS');
 });
+
+test('a result that could not be taken over is taken over later', async () => {
+  const action = newAction();
+  let failures = 1;
+  const taken: string[] = [];
+  nodeTasks.ends.succeeded({
+    act: async ({ operation }) => {
+      if (failures-- > 0) throw new Error('no space in the database');
+      taken.push(operation.id);
+      return {};
+    },
+  });
+  const ended = Operation.fromPartial({
+    ...{ id: action.taskId, kind: 'act', state: OperationState.SUCCEEDED },
+  });
+  await nodeTasks.start({ ...action, send: async () => ended });
+  expect((await tasks.get(action.taskId)).row.status).toBe('SUCCESS');
+  expect(taken).toEqual([]);
+  // as whoever finds the file busy at the node's return
+  await nodeTasks.takeOver(NODE, ended);
+  expect(taken).toEqual([action.taskId]);
+});
+
+test('a task that was marked as lost while its node came back goes on', async () => {
+  const action = newAction();
+  await nodeTasks.start({ ...action, send: async () => running(action.taskId) });
+  known = running(action.taskId);
+  await tasks.markLost(NODE);
+  expect((await tasks.get(action.taskId)).row.status).toBe('LOST');
+  await nodeTasks.connected(NODE);
+  expect((await tasks.get(action.taskId)).row.status).toBe('IN_PROGRESS');
+});

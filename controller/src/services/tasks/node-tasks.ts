@@ -44,6 +44,9 @@ export interface NodeAction extends Omit<NewTask, 'nodeId' | 'id'> {
 }
 
 const ASK_TIMEOUT_MS = 10_000;
+/** What could not be done is tried again after this, then after ever longer, up to the second, ms. */
+const AGAIN_MS = 5_000;
+const LONGEST_AGAIN_MS = 600_000;
 
 export interface NodeTasksDependencies {
   tasks: TaskService;
@@ -170,8 +173,34 @@ export class NodeTasks {
       return;
     }
     const task = await this.#dependencies.tasks.get(taskId);
-    await this.#check(task, this.#dependencies.links.clients(nodeId)).catch(error =>
-      this.#dependencies.log.warn('task left to the next check', { task: taskId, error }),
+    await this.#check(task, this.#dependencies.links.clients(nodeId)).catch(error => {
+      this.#dependencies.log.warn('task left to the next check', { task: taskId, error });
+      this.#later(async () => {
+        const now = await this.#dependencies.tasks.find(taskId);
+        if (now && !isFinal(now.row.status)) await this.#checkAll([now]);
+      });
+    });
+  }
+
+  /** Tries it after a while, again and again until it succeeds; not when the controller ends: its next start finds what is left. */
+  #later(work: () => Promise<unknown>, delayMs = AGAIN_MS): void {
+    const { draining, log } = this.#dependencies;
+    setTimeout(() => {
+      if (draining.aborted) return;
+      work().catch((error: unknown) => {
+        log.warn('not done yet, tried again later', { error });
+        this.#later(work, Math.min(2 * delayMs, LONGEST_AGAIN_MS));
+      });
+    }, delayMs).unref();
+  }
+
+  /**
+   * Takes the result of an operation over although its task has succeeded: that was not possible then.
+   * @throws what the service does that takes it
+   */
+  takeOver(nodeId: string, operation: Operation): Promise<unknown> {
+    return this.#turns.run(operation.id, async () =>
+      this.#take(nodeId, operation, await this.#dependencies.tasks.find(operation.id)),
     );
   }
 
@@ -227,21 +256,26 @@ export class NodeTasks {
   }
 
   async #succeeded(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<void> {
-    const nameEntities = async (entities: TaskEntity[]) => {
-      if (task) await this.#dependencies.tasks.update(operation.id, { entities });
-    };
-    const ended = { nodeId, operation, task, nameEntities };
-    const result = await this.ends.takeResult(ended).catch((error: unknown) => {
+    const result = await this.#take(nodeId, operation, task).catch((error: unknown) => {
       this.#dependencies.log.error('could not take the result of an operation over', {
         operation: operation.id,
         error,
       });
+      // what it was about is kept busy until then
+      this.#later(() => this.takeOver(nodeId, operation));
       return undefined;
     });
     if (!task) return;
     if (operation.progress) await this.#progress(operation);
     const message = operation.warnings.join(' ');
     await this.#end(task, { status: 'SUCCESS', result: result ?? resultJson(operation), message });
+  }
+
+  #take(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<unknown> {
+    const nameEntities = async (entities: TaskEntity[]) => {
+      if (task) await this.#dependencies.tasks.update(operation.id, { entities });
+    };
+    return this.ends.takeResult({ nodeId, operation, task, nameEntities });
   }
 
   /** Gives a task its outcome, or lets it go on with what follows its operation. */
@@ -301,13 +335,15 @@ export class NodeTasks {
     }
   }
 
-  /** The node is back. What was given up after `reattach` had left it to its start call is asked for now. */
+  /**
+   * The node is back. What was given up after `reattach` had left it to its start call is asked for now, and so is what was marked as lost
+   * between that and now.
+   */
   async connected(nodeId: string): Promise<void> {
     const left = new Set([...this.#unsettled].filter(([, id]) => id === nodeId).map(([taskId]) => taskId));
-    if (left.size === 0) return;
     for (const taskId of left) this.#unsettled.delete(taskId);
     const open = await this.#dependencies.tasks.unfinished(nodeId);
-    await this.#checkAll(open.filter(({ row }) => left.has(row.id)));
+    await this.#checkAll(open.filter(({ row }) => left.has(row.id) || row.status === 'LOST'));
   }
 
   async #checkAll(states: TaskState[]): Promise<void> {
