@@ -72,7 +72,9 @@ async function run(
   await step('check', () => checkBorrower(dependencies, request));
   // the owner's side of a loan from another node is not ours to end
   const loan = { ownerId: source ? '' : ownerId, diskId, borrowerId };
-  effects.begin({ type: 'loan', ...loan, unplug: true, keepClone: false }, 'failure');
+  // a clone that the user kept of this disk stays when this fails
+  const keepClone = !source && (await isCloneKept(dependencies, request));
+  effects.begin({ type: 'loan', ...loan, unplug: true, keepClone }, 'failure');
   const held = await step('freeze', () =>
     source ? fromAfar(dependencies, source, context.signal) : hold(dependencies, request, context),
   );
@@ -110,6 +112,15 @@ async function checkBorrower(
       domain: borrower.name,
       target: there.targetDev,
     });
+}
+
+async function isCloneKept(
+  dependencies: WorkflowDependencies,
+  { ownerId, diskId, borrowerId }: AttachRequest,
+): Promise<boolean> {
+  const { metadata } = await requireParty(dependencies, ownerId);
+  const loan = metadata.loans?.find(known => known.diskId === diskId && known.borrowerId === borrowerId);
+  return loan?.cloneKept === true;
 }
 
 function targetsOf({ live, config }: Party): string[] {
