@@ -12,6 +12,7 @@ import { ReloadableCredentials } from './enroll/credentials.ts';
 import type { Identity } from './enroll/identity.ts';
 import { CertificateRenewal } from './enroll/renewal.ts';
 import { Revocations } from './enroll/revocations.ts';
+import { domainLocks } from './grpc/start-operation.ts';
 import { Guests } from './guest/index.ts';
 import { ProgramHooks } from './hooks.ts';
 import { Inventory } from './inventory/index.ts';
@@ -82,6 +83,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     poolIsBack: () => runner.retryNow(),
     lockedBy: domainId =>
       (runner.holderOf('domain', domainId) ?? runner.holderOf('power', domainId))?.operationId,
+    hold: domainId => runner.holdWhenFree('watch_states', domainLocks(domainId, ['domain', 'power'])),
     guestInfo: domainId => guests.info(domainId),
     log,
     defaultBase: config.base_data_pool,

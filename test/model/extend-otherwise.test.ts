@@ -51,6 +51,7 @@ async function extend(options: Partial<StartBackupRequest>, at: MadeBackup = bas
         ...context,
         warn: text => warnings.push(text),
         hold: {
+          has: () => true,
           loosen: () => void before.loosen?.(),
           renew: async () => {
             await before.renew?.();

@@ -1,4 +1,4 @@
-/** What becomes of a VM while its archive gets another form, from the call to the end: hours in which nothing of it is read. */
+/** What becomes of a VM while nothing of it is read: before its turn, in a hook, and for hours while its archive gets another form. */
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
@@ -70,9 +70,11 @@ const holder = () => runner.holderOf('power', vm.machine.uuid)?.operationId;
 const archives = () => readdirSync(world.backups).filter(name => !name.startsWith('.'));
 
 /** An increment for which the archive is compressed. */
-async function extended(): Promise<Operation> {
-  const ask = { operationId: newId(), domainId: vm.machine.uuid, fileId: newId(), canBeIncremental: true };
-  const request = StartBackupRequest.fromPartial({ ...ask, extend: base.ref, extendCompressed: true });
+const extended = () => ended({ canBeIncremental: true, extend: base.ref, extendCompressed: true });
+
+async function ended(options: Partial<StartBackupRequest>): Promise<Operation> {
+  const ask = { operationId: newId(), domainId: vm.machine.uuid, fileId: newId() };
+  const request = StartBackupRequest.fromPartial({ ...ask, ...options });
   const call = { signal: new AbortController().signal } as CallContext;
   const { id } = (await backupService(runner, world.dependencies).start(request, call)) as Operation;
   for await (const { operation } of runner.watch(0, id, AbortSignal.timeout(60_000)))
@@ -126,4 +128,31 @@ test('one that moved to another node is not backed up from the definition that i
   };
   expect((await extended()).error).toMatchObject({ msgKey: 'domain_elsewhere', params: { other: 'n2' } });
   expect([hashOfFile(base.path), archives(), vm.tops()]).toEqual([former, [base.ref.filename], tops]);
+});
+
+test('one that goes off before it is looked at is not started from then on', async () => {
+  await made(true);
+  const seen: unknown[] = [];
+  at['check.before'] = () => world.scripted.powerOff(vm.machine);
+  at['copy.before'] = () => seen.push(holder());
+  const { id, state } = await ended({});
+  expect([state, seen]).toEqual([OperationState.SUCCEEDED, [id]]);
+});
+
+test('one that goes off and is being started again before it is looked at is refused', async () => {
+  await made(true);
+  at['check.before'] = () => {
+    world.scripted.powerOff(vm.machine);
+    runner.hold('power', [{ kind: 'power', id: vm.machine.uuid, mode: 'exclusive' }]);
+  };
+  expect((await ended({})).error).toMatchObject({ msgKey: 'domain_busy', params: { kind: 'power' } });
+});
+
+test('one that others start while the hook runs is not copied as one that is off', async () => {
+  await made(false);
+  world.hooks = { run: async () => {} };
+  const former = archives();
+  at['hook.after'] = () => world.scripted.start(vm.machine);
+  expect((await ended({})).error).toMatchObject({ msgKey: 'power_state_conflict' });
+  expect(archives()).toEqual(former);
 });

@@ -42,7 +42,7 @@ export const silent = {
 const NOBODY_ELSE: OtherNodes = { whoUses: async things => things.map(() => ({ kind: 'unused' })) };
 
 /** Of a workflow that has the world for itself: what it holds is its own whatever happens. */
-export const ALONE: Hold = { loosen: ignore, renew: () => RunOfAgent.reach('hold renewed') };
+export const ALONE: Hold = { has: () => true, loosen: ignore, renew: () => RunOfAgent.reach('hold renewed') };
 
 export class World {
   // in memory: the model is about order, and not about what a disk has kept

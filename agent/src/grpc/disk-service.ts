@@ -1,4 +1,5 @@
 import { sleep } from '@virtkeep/shared/abort';
+import { hasKey } from '@virtkeep/shared/errors';
 import type {
   AttachDiskRequest,
   DetachDiskRequest,
@@ -92,11 +93,10 @@ async function detach(options: DiskServiceOptions, request: DetachDiskRequest): 
   await inventory.complete();
   const chosen = loanToEnd(inventory.domains(), borrower, request, isClone);
   const { ownerId } = chosen;
-  const owner = inventory.domains().find(({ id }) => id === ownerId);
   const workflow = detachDiskWorkflow(workflows, { borrowerId, ...chosen });
   const locks = async () => [
     ...domainLocks(borrowerId, ['domain']),
-    ...(owner ? await ownerLocks(options, owner) : []),
+    ...(ownerId === '' ? [] : await locksOfNamedOwner(options, ownerId)),
   ];
   const ids = [borrowerId, ownerId].filter(id => id !== '');
   return planOf(options, { ids, locks, workflow, ...ENDING });
@@ -166,9 +166,24 @@ async function freshDomain({ inventory }: DiskServiceOptions, id: string): Promi
 }
 
 /** A running owner may be shut down meanwhile; one that is off must not start while its state is made or merged. */
-async function ownerLocks({ workflows }: DiskServiceOptions, owner: Domain): Promise<Lock[]> {
+async function ownerLocks(
+  { workflows }: DiskServiceOptions,
+  owner: Pick<Domain, 'id' | 'template'>,
+): Promise<Lock[]> {
   const isActive = await isDomainActive(workflows.libvirt, owner.id);
   return domainLocks(owner.id, isActive || owner.template ? ['domain'] : ['domain', 'power']);
+}
+
+/** Of an owner that the loan names: it may be here although the inventory has not seen it, or be on another node. */
+async function locksOfNamedOwner(options: DiskServiceOptions, id: string): Promise<Lock[]> {
+  const template = options.inventory.domains().some(domain => domain.id === id && domain.template);
+  try {
+    return await ownerLocks(options, { id, template });
+  } catch (error) {
+    if (!hasKey(error, 'domain_not_found')) throw error;
+    // should it come meanwhile, it is not started or changed while its state is merged; several of its disks may be given back at a time
+    return domainLocks(id, ['domain', 'power'], 'shared');
+  }
 }
 
 /** Ends a loan, which takes nothing away that a VM uses. */

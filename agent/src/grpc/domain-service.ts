@@ -136,28 +136,28 @@ function startOn(
 
 /**
  * Description and template mark, in the definition and, when it runs, in the running domain too.
- * @throws VirtkeepError domain_not_found, domain_busy, power_state_conflict (a running domain cannot become a template)
+ * @throws VirtkeepError domain_not_found, domain_busy, draining, power_state_conflict (a running domain cannot become a template)
  */
 async function update(options: DomainServiceOptions, request: UpdateDomainRequest): Promise<Domain> {
   const { domainId, description, template } = request;
-  const domain = await knownDomain(options.inventory, domainId);
-  const { runner } = options;
-  const holder = runner.holderOf('domain', domainId) ?? runner.holderOf('power', domainId);
-  if (holder) {
-    const { operationId: operation, kind } = holder;
-    throw new VirtkeepError('domain_busy', { domain: domain.name, operation, kind });
-  }
+  await knownDomain(options.inventory, domainId);
   requireDescription(description);
-  await withDomainErrors(options.workflows, domainId, target =>
-    changeMetadata(
-      options.workflows.libvirt(),
-      target,
-      { description, template },
-      {
-        domain: id => nameOf(options.inventory, id),
-      },
-    ),
-  );
+  // what is written is what was read, changed: nobody may note anything, make a clone or start the domain in between
+  const release = options.runner.hold('update_domain', domainLocks(domainId, ['domain', 'power']));
+  try {
+    await withDomainErrors(options.workflows, domainId, target =>
+      changeMetadata(
+        options.workflows.libvirt(),
+        target,
+        { description, template },
+        {
+          domain: id => nameOf(options.inventory, id),
+        },
+      ),
+    );
+  } finally {
+    release();
+  }
   await options.inventory.refreshDomain(domainId);
   return options.inventory.domain(domainId);
 }

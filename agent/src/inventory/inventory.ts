@@ -26,7 +26,7 @@ import type { OwnershipRule } from './pool-facts.ts';
 import { Refresher } from './refresher.ts';
 import { Revisions } from './revisions.ts';
 import { Shown } from './shown.ts';
-import { StateWatch } from './state-watch.ts';
+import { type HoldDomain, StateWatch } from './state-watch.ts';
 
 /** The agent's connection, which may not be there yet. */
 export interface LibvirtSource {
@@ -48,6 +48,8 @@ export interface InventoryDependencies {
   gate: PathGate;
   /** Id of the operation that holds a domain, from the operations' locks. */
   lockedBy: (domainId: string) => string | undefined;
+  /** Keeps operations away from a domain that is written to. */
+  hold: HoldDomain;
   /** What a guest told of itself last. */
   guestInfo?: (domainId: string) => GuestInfo | undefined;
   /** Called when a pool is there that was not. */
@@ -315,13 +317,12 @@ export class Inventory {
   }
 
   async #lookAtStates(id: string): Promise<void> {
-    const { link, lockedBy, log } = this.#dependencies;
+    const { link, hold, log } = this.#dependencies;
     const facts = this.#model.domain(id);
     if (!facts) return;
     try {
       const domain = link.get().domain(id, facts.name);
-      if (await this.#states.look(domain, facts, () => lockedBy(id) !== undefined))
-        await this.#model.readDomain(id);
+      if (await this.#states.look(domain, facts, hold)) await this.#model.readDomain(id);
     } catch (error) {
       if (!this.#stopping.signal.aborted)
         log.warn('the saved states of a domain could not be compared', {

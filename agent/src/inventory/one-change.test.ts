@@ -59,6 +59,7 @@ beforeEach(async () => {
     backupFiles: { count: () => 0, keepOnly: () => {} } as unknown as BackupFiles,
     gate: new PathGate(),
     lockedBy: id => locked.get(id),
+    hold: () => () => {},
     log: { debug: () => {}, warn: () => {}, error: () => {} } as unknown as Logger,
   });
   stop = new AbortController();

@@ -46,11 +46,20 @@ class OffDomain {
 
   isActive = async () => false;
   isPersistent = async () => true;
-  xml = async () =>
+  /** What others do while the watch asks. */
+  asked = () => {};
+
+  xml = async () => {
+    this.asked();
+    return this.#xml();
+  };
+
+  #xml = () =>
     `<domain type='kvm'><name>vm</name><uuid>${this.uuid}</uuid><memory>1</memory><os><type>hvm</type></os>` +
     `<metadata>${this.#metadata}</metadata><devices/></domain>`;
 
   async setMetadata({ value, uri }: { value: string; uri: string }): Promise<void> {
+    this.asked();
     this.#metadata = value.replace('<domain', `<domain xmlns='${uri}'`);
   }
 
@@ -59,7 +68,7 @@ class OffDomain {
   }
 
   async facts(): Promise<DomainFacts> {
-    const xml = await this.xml();
+    const xml = this.#xml();
     const savedStates = this.states.map(
       state => ({ ...state, createdUnix: state.unread ? 0 : 1 }) as SavedState,
     );
@@ -72,7 +81,7 @@ test('a state that cannot be read for a while is not deleted, and what others do
   const settings = { get: (key: string) => kept.get(key), set: kept.set.bind(kept) } as unknown as Settings;
   const watch = new StateWatch(settings, createLogger('test', 'error'));
   const domain = new OffDomain();
-  const look = async () => watch.look(domain as unknown as Domain, await domain.facts(), () => false);
+  const look = async () => watch.look(domain as unknown as Domain, await domain.facts(), () => () => {});
   const [a, b] = ['a', 'b'].map(name => ({ name, current: name === 'b' }));
   const odd = { ...a!, unread: true as const };
 
@@ -94,7 +103,7 @@ test('what others do after a change of theirs that was recorded is noticed, thou
   const settings = { get: (key: string) => kept.get(key), set: kept.set.bind(kept) } as unknown as Settings;
   const watch = new StateWatch(settings, createLogger('test', 'error'));
   const domain = new OffDomain();
-  const look = async () => watch.look(domain as unknown as Domain, await domain.facts(), () => false);
+  const look = async () => watch.look(domain as unknown as Domain, await domain.facts(), () => () => {});
   const recorded = async () => (await domain.facts()).config!.metadata.statesDeleted;
   const [a, b, c] = ['a', 'b', 'c'].map(name => ({ name, current: false }));
 
@@ -116,4 +125,53 @@ test('what others do after a change of theirs that was recorded is noticed, thou
   expect(await look()).toBe(true);
   expect(await recorded()).toBeInstanceOf(Date);
   expect(await look()).toBe(false);
+});
+
+test('no operation begins between reading the notes and writing them, and one that holds the domain is waited for', async () => {
+  const kept = new Map<string, unknown>();
+  const settings = { get: (key: string) => kept.get(key), set: kept.set.bind(kept) } as unknown as Settings;
+  const watch = new StateWatch(settings, createLogger('test', 'error'));
+  const domain = new OffDomain();
+  let isHeld = false;
+  const held: boolean[] = [];
+  domain.asked = () => held.push(isHeld);
+  const hold = () => {
+    if (isHeld) return undefined;
+    isHeld = true;
+    return () => {
+      isHeld = false;
+    };
+  };
+  const look = async () => watch.look(domain as unknown as Domain, await domain.facts(), hold);
+
+  domain.states = [{ name: 'a', current: true }];
+  expect(await look()).toBe(false);
+  domain.states = [];
+  isHeld = true;
+  expect(await look()).toBe(false);
+  expect(held).toEqual([]);
+  isHeld = false;
+  expect(await look()).toBe(true);
+  expect(held).toEqual([true, true]);
+  expect(isHeld).toBe(false);
+});
+
+test('a domain in which nothing is to be noted is not kept from operations', async () => {
+  const kept = new Map<string, unknown>();
+  const settings = { get: (key: string) => kept.get(key), set: kept.set.bind(kept) } as unknown as Settings;
+  const watch = new StateWatch(settings, createLogger('test', 'error'));
+  const domain = new OffDomain();
+  let times = 0;
+  const hold = () => {
+    times++;
+    return () => {};
+  };
+  const look = async () => watch.look(domain as unknown as Domain, await domain.facts(), hold);
+  await look();
+  expect(times).toBe(0);
+  domain.states = [{ name: 'a', current: true }];
+  await look();
+  expect(times).toBe(1);
+  await look();
+  expect(times).toBe(1);
 });

@@ -55,6 +55,9 @@ export function happenedWithoutUs(
   return isGone || isReverted;
 }
 
+/** Undefined while somebody else holds the domain. */
+export type HoldDomain = (domainId: string) => (() => void) | undefined;
+
 const keyOf = (domainId: string) => `states.${domainId}`;
 
 export class StateWatch {
@@ -67,22 +70,28 @@ export class StateWatch {
   }
 
   /**
-   * Compares a domain with how it was. Not to be called while an operation holds the domain: its states come and go then.
+   * Compares a domain with how it was; one that an operation holds is left for a later look, since its states come and go then.
+   * @param hold keeps operations away from the domain until its result is called; undefined while one holds it
    * @returns true when a deletion was recorded, so the domain is to be read again
    * @throws LibvirtError, VirtkeepError journal_failed
    */
-  async look(domain: Domain, facts: DomainFacts, isHeld: () => boolean): Promise<boolean> {
-    if (isHeld() || !facts.config) return false;
+  async look(domain: Domain, facts: DomainFacts, hold: HoldDomain): Promise<boolean> {
+    if (!facts.config) return false;
     const before = this.#before(facts.uuid);
     const now = seenStates(facts);
-    if (!now) return false;
+    if (!now || (!before && now.states.length === 0)) return false;
     if (before && JSON.stringify(before) === JSON.stringify(now)) return false;
-    const removed = facts.config.metadata.removedStates ?? [];
-    const isOther = before !== null && happenedWithoutUs(before, now, removed);
-    const deleted = isOther ? await this.#record(domain, before, now, isHeld) : now.deleted;
-    if (deleted === undefined) return false;
-    if (before || now.states.length > 0) this.#settings.set(keyOf(facts.uuid), { ...now, deleted });
-    return isOther;
+    const release = hold(facts.uuid);
+    if (!release) return false;
+    try {
+      const removed = facts.config.metadata.removedStates ?? [];
+      const isOther = before !== null && happenedWithoutUs(before, now, removed);
+      const deleted = isOther ? await this.#record(domain, before, now) : now.deleted;
+      this.#settings.set(keyOf(facts.uuid), { ...now, deleted });
+      return isOther;
+    } finally {
+      release();
+    }
   }
 
   #before(domainId: string): SeenStates | null {
@@ -94,20 +103,14 @@ export class StateWatch {
   /**
    * The metadata is read once more: an operation may have announced the deletion since.
    * @returns the record that belongs to what was seen: the one just made, so that what others do next is not taken for
-   * ours; undefined when that cannot be told yet
+   * ours
    */
-  async #record(
-    domain: Domain,
-    before: SeenStates,
-    now: SeenStates,
-    isHeld: () => boolean,
-  ): Promise<SeenStates['deleted'] | undefined> {
+  async #record(domain: Domain, before: SeenStates, now: SeenStates): Promise<SeenStates['deleted']> {
     const { metadata, name } = parseDomain(
       await domain.xml((await domain.isActive()) ? 0 : DomainXml.INACTIVE),
     );
     const deleted = metadata.statesDeleted?.toISOString() ?? null;
     if (!happenedWithoutUs(before, { ...now, deleted }, metadata.removedStates ?? [])) return now.deleted;
-    if (isHeld()) return undefined;
     this.#log.warn('a saved state was deleted or reverted to by somebody else', { domain: name });
     const statesDeleted = new Date();
     await writeMetadata(domain, { ...metadata, statesDeleted });

@@ -43,6 +43,10 @@ export class OperationHold implements Hold {
     this.#refuseCopies = refuseCopies;
   }
 
+  has(lock: Lock): boolean {
+    return this.#operation.record.locks.some(held => covers(held, lock));
+  }
+
   loosen(): void {
     const { id, record } = this.#operation;
     const { locks } = this.#options;

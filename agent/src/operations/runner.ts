@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
-import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { type Entity, EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import {
   type Operation,
@@ -210,6 +210,16 @@ export class OperationRunner {
     const holder = { operationId: randomUUID(), kind };
     this.#locks.acquire(holder, locks);
     return () => this.#locks.release(holder.operationId);
+  }
+
+  /** The same for what can wait; undefined while somebody holds one of them, and when no work begins any more. */
+  holdWhenFree(kind: string, locks: Lock[]): (() => void) | undefined {
+    try {
+      return this.hold(kind, locks);
+    } catch (error) {
+      if (hasKey(error, 'domain_busy', 'file_busy', 'pool_busy', 'draining')) return undefined;
+      throw error;
+    }
   }
 
   /** The operation that holds a thing; undefined when none does. */

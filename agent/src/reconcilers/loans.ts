@@ -8,6 +8,7 @@ import type { Libvirt } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Logger } from '@virtkeep/shared/log';
+import { isNoDomain } from '../libvirt/errors.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { type ZfsHoldings, zfsHoldings } from '../snapshots/index.ts';
 import type { Lock } from '../workflows/context.ts';
@@ -142,7 +143,7 @@ export class LoanReconciler {
     let isBusy = false;
     for (const actions of togetherOf(due)) {
       const there = new Set(views.map(({ id }) => id));
-      if (!this.#begin(actions, there)) isBusy = true;
+      if (!(await this.#begin(actions, there))) isBusy = true;
     }
     this.#busyMs = isBusy ? Math.min(this.#busyMs * 2, retryMs) : BUSY_RETRY_MS;
     if (isBusy) this.#isNews ||= isAsking;
@@ -191,11 +192,17 @@ export class LoanReconciler {
   }
 
   /** @returns false when an operation holds one of the domains */
-  #begin(actions: LoanAction[], there: ReadonlySet<string>): boolean {
+  async #begin(actions: LoanAction[], there: ReadonlySet<string>): Promise<boolean> {
     const { runner, workflows, log } = this.#dependencies;
-    const ids = new Set(actions.flatMap(({ ownerId, borrowerId }) => [ownerId, borrowerId]));
-    const domains = [...ids].filter(id => there.has(id));
-    const locks = domains.map((id): Lock => ({ kind: 'domain', id, mode: 'exclusive' }));
+    const named = new Set(actions.flatMap(({ ownerId, borrowerId }) => [ownerId, borrowerId]));
+    named.delete('');
+    const ids = [...named];
+    const lock =
+      (kind: 'domain' | 'power') =>
+      (id: string): Lock => ({ kind, id, mode: 'exclusive' });
+    // also of those that are not there: one may come back, by a restore say, while its loans end
+    const locks = [...ids.map(lock('domain')), ...(await this.#ownersOff(actions)).map(lock('power'))];
+    const domains = ids.filter(id => there.has(id));
     try {
       const id = randomUUID();
       runner.start({
@@ -217,6 +224,24 @@ export class LoanReconciler {
       if (!hasKey(error, 'domain_busy', 'draining')) throw error;
       return false;
     }
+  }
+
+  /** Those whose state may be merged by qemu-img: they must not start meanwhile. */
+  async #ownersOff(actions: readonly LoanAction[]): Promise<string[]> {
+    const libvirt = this.#dependencies.link.get();
+    const off = new Set<string>();
+    for (const { do: what, ownerId } of actions)
+      if (what !== 'note' && ownerId !== '' && !(await isActive(libvirt, ownerId))) off.add(ownerId);
+    return [...off];
+  }
+}
+
+async function isActive(libvirt: Libvirt, id: string): Promise<boolean> {
+  try {
+    return await (await libvirt.domainByUuid(id)).isActive();
+  } catch (error) {
+    if (isNoDomain(error)) return false;
+    throw error;
   }
 }
 

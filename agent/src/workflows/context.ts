@@ -21,6 +21,8 @@ export interface ProgressReporter {
 
 /** The part of what an operation holds that depends on how things are: the power of a VM while it is off. */
 export interface Hold {
+  /** Whether that is held now, with what does not depend on how things are. */
+  has(lock: Lock): boolean;
   /**
    * Gives it back, for long work that does without. Before anything that needs it comes `renew`.
    * @throws VirtkeepError journal_failed

@@ -17,6 +17,7 @@ import { judgedAs } from '../../../agent/src/archive/test-kit.ts';
 import { Claims } from '../../../agent/src/claims.ts';
 import { domainService } from '../../../agent/src/grpc/domain-service.ts';
 import { poolService } from '../../../agent/src/grpc/pool-service.ts';
+import { domainLocks } from '../../../agent/src/grpc/start-operation.ts';
 import { Inventory } from '../../../agent/src/inventory/index.ts';
 import { LibvirtLink } from '../../../agent/src/libvirt/link.ts';
 import { Faults } from '../../../agent/src/operations/faults.ts';
@@ -101,6 +102,7 @@ export class InventoryLab {
       backupFiles: this.backupFiles,
       gate: new PathGate(),
       lockedBy: id => (this.runner.holderOf('domain', id) ?? this.runner.holderOf('power', id))?.operationId,
+      hold: id => this.runner.holdWhenFree('watch_states', domainLocks(id, ['domain', 'power'])),
       guestInfo: id => this.guestInfo?.(id),
       log: logOf(),
       refreshMs,

@@ -125,6 +125,7 @@ async function make(
   const lasting = job.incremental ? { backupId, number } : null;
   const { requireConsistency } = request;
   const instant = await context.step('state', async () => {
+    await refuseStarted(job);
     const frozen = await freeze(context, facts, mode, { requireConsistency, spareDirectory, lasting });
     const name = frozen.automatic?.name ?? null;
     if (name !== null) await keepFirmwareOfState(dependencies, facts.domain, name);
@@ -165,6 +166,19 @@ async function make(
   await job.base?.lock.release();
   dependencies.filesChanged(target.id);
   await mergeStates(dependencies, request, context, { job, instant });
+}
+
+/**
+ * What is copied of a VM that is off is what it would write to. Others may have started it since it was looked at: a hook may have
+ * taken long.
+ */
+async function refuseStarted({ facts: { domain, power, config } }: BackupJob): Promise<void> {
+  if (power !== 'off' || !(await domain.isActive())) return;
+  throw new VirtkeepError('power_state_conflict', {
+    domain: config.name,
+    state: 'running, though it was off a moment ago',
+    action: 'backed up as one that is off; start the backup again',
+  });
 }
 
 /** The other form of an archive has its name: from the commit on the former one goes. */

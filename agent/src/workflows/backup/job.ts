@@ -226,7 +226,14 @@ async function factsOf(
   incremental: boolean,
 ): Promise<BackupFacts> {
   const { domainId, excludeIso, excludeVdisks } = request;
-  const facts = await readFacts(dependencies, domainId, { excludeIso, excludeVdisks, incremental }, pools);
+  const read = () => readFacts(dependencies, domainId, { excludeIso, excludeVdisks, incremental }, pools);
+  let facts = await read();
+  const power = { kind: 'power', id: domainId, mode: 'exclusive' } as const;
+  if (facts.power === 'off' && !context.hold.has(power)) {
+    // it went off since the request: it must not be started under the copy, and may have been before this is held
+    await context.hold.renew();
+    facts = await read();
+  }
   await noteFingerprints(dependencies, facts.chains, context);
   return facts;
 }

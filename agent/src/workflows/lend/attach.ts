@@ -69,13 +69,17 @@ async function run(
   const { step, effects, commit, warn } = context;
   const { borrowerId, ownerId, diskId, source } = request;
   for (const warning of request.warnings) warn(warning);
-  const borrower = await step('check', () => checkBorrower(dependencies, request));
+  await step('check', () => checkBorrower(dependencies, request));
   // the owner's side of a loan from another node is not ours to end
   const loan = { ownerId: source ? '' : ownerId, diskId, borrowerId };
-  effects.begin({ type: 'loan', ...loan, unplug: true, keepClone: false }, 'failure');
+  // a clone that the user kept of this disk stays when this fails
+  const keepClone = !source && (await isCloneKept(dependencies, request));
+  effects.begin({ type: 'loan', ...loan, unplug: true, keepClone }, 'failure');
   const held = await step('freeze', () =>
     source ? fromAfar(dependencies, source, context.signal) : hold(dependencies, request, context),
   );
+  // the freeze may have taken long, and others may have started or stopped it meanwhile
+  const borrower = await requireParty(dependencies, borrowerId);
   const targetDev = freeTarget(targetsOf(borrower));
   await step('note', async () => {
     if (!source) await noteLoan(await requireParty(dependencies, ownerId), { diskId, borrowerId });
@@ -84,7 +88,7 @@ async function run(
   await step('plug', async () => {
     const { path, format, block } = held;
     const disk: LentDisk = { diskId, path, format, block, targetDev };
-    await plug(borrower, disk);
+    await plug(dependencies, borrowerId, disk);
     const attached = { id: held.attachedId, targetDev, path };
     const snapshot = held.instant ?? undefined;
     const { warnings } = request;
@@ -96,7 +100,7 @@ async function run(
 async function checkBorrower(
   dependencies: WorkflowDependencies,
   { borrowerId, ownerId, diskId }: AttachRequest,
-): Promise<Party> {
+): Promise<void> {
   const borrower = await requireParty(dependencies, borrowerId);
   requireLasting(await kindOf(borrower.domain), 'given disks of other domains');
   if (borrowerId === ownerId)
@@ -108,7 +112,15 @@ async function checkBorrower(
       domain: borrower.name,
       target: there.targetDev,
     });
-  return borrower;
+}
+
+async function isCloneKept(
+  dependencies: WorkflowDependencies,
+  { ownerId, diskId, borrowerId }: AttachRequest,
+): Promise<boolean> {
+  const { metadata } = await requireParty(dependencies, ownerId);
+  const loan = metadata.loans?.find(known => known.diskId === diskId && known.borrowerId === borrowerId);
+  return loan?.cloneKept === true;
 }
 
 function targetsOf({ live, config }: Party): string[] {

@@ -7,12 +7,39 @@ import { isNoDomain } from '../../libvirt/errors.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { type Party, readParty } from './lender.ts';
 
+/** So often the domain may be started or stopped by others while it gets the disk. */
+const TRIES = 4;
+
 /**
- * Attaches the disk, to the running domain and to its definition.
- * @throws VirtkeepError no_free_slot, libvirt_failed as LibvirtError
+ * Attaches the disk, to the running domain and to its definition, whatever others do with its power meanwhile.
+ * @throws VirtkeepError domain_not_found, no_free_slot, power_state_conflict; libvirt_failed as LibvirtError
  */
-export async function plug({ domain, name, active, config }: Party, disk: LentDisk): Promise<void> {
-  const flags = (active ? Affect.LIVE : 0) | (config ? Affect.CONFIG : 0);
+export async function plug(
+  { libvirt }: Pick<WorkflowDependencies, 'libvirt'>,
+  domainId: string,
+  disk: LentDisk,
+): Promise<void> {
+  let domain = domainId;
+  for (let tried = 0; tried < TRIES; tried += 1) {
+    const party = await readParty(libvirt(), domainId);
+    if (!party) throw new VirtkeepError('domain_not_found', { id: domainId });
+    const flags = missingFrom(party, disk);
+    if (flags === 0) return;
+    await plugInto(party, disk, flags);
+    domain = party.name;
+  }
+  const [state, action] = ['being started and stopped', 'given a disk of another domain'];
+  throw new VirtkeepError('power_state_conflict', { domain, state, action });
+}
+
+/** Where the disk is not yet. */
+function missingFrom({ live, config }: Party, { diskId, path }: LentDisk): number {
+  const isIn = (form: DomainConfig) =>
+    form.disks.some(disk => lentDiskIdOf(disk.alias) === diskId && disk.path === path);
+  return (live && !isIn(live) ? Affect.LIVE : 0) | (config && !isIn(config) ? Affect.CONFIG : 0);
+}
+
+async function plugInto({ domain, name, active }: Party, disk: LentDisk, flags: number): Promise<void> {
   try {
     await domain.attachDevice(lentDiskXml(disk), flags);
   } catch (error) {
@@ -20,9 +47,8 @@ export async function plug({ domain, name, active, config }: Party, disk: LentDi
     const isFull = error.is(ErrorCode.INTERNAL_ERROR) && /No more available PCI slots/.test(error.message);
     if (active && isFull) throw new VirtkeepError('no_free_slot', { domain: name }, { cause: error });
     // it was stopped between looking and acting
-    if (!active || !config || !error.is(ErrorCode.OPERATION_INVALID) || (await domain.isActive()))
-      throw error;
-    await domain.attachDevice(lentDiskXml(disk), Affect.CONFIG);
+    if (active && error.is(ErrorCode.OPERATION_INVALID) && !(await domain.isActive())) return;
+    throw error;
   }
 }
 

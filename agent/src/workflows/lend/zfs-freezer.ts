@@ -139,13 +139,26 @@ async function atRest(
   // a guest that is suspended already writes nothing, and its agent does not answer
   if (!active || (await domain.state()).state !== DomainStateCode.RUNNING) return work();
   const frozen = await freezeGuest(domain, context);
-  const paused = context.effects.begin({ type: 'paused_guest', domainId: id }, 'always');
+  try {
+    await whilePaused(domain, context, work);
+  } finally {
+    await frozen?.undo(AbortSignal.timeout(UNDO_TIMEOUT_MS));
+  }
+}
+
+async function whilePaused(
+  domain: Domain,
+  context: OperationContext,
+  work: () => Promise<void>,
+): Promise<void> {
+  // to freeze it may have taken long: one that a user has suspended meanwhile is not ours to resume
+  if ((await domain.state()).state !== DomainStateCode.RUNNING) return work();
+  const paused = context.effects.begin({ type: 'paused_guest', domainId: domain.uuid }, 'always');
   try {
     await domain.suspend();
     await work();
   } finally {
     await paused.undo(AbortSignal.timeout(UNDO_TIMEOUT_MS));
-    await frozen?.undo(AbortSignal.timeout(UNDO_TIMEOUT_MS));
   }
 }
 

@@ -67,8 +67,8 @@ export function judgeDevice(facts: DeviceFacts, isNamed: boolean, keepIdentity: 
 }
 
 /**
- * Looks at the devices and claims them before the other nodes are asked; the claims are ended by the caller, once the
- * VM is defined.
+ * Claims the devices before this node is looked at and the others are asked, so that of two restores at once one sees the other; the
+ * claims are ended by the caller, once the VM is defined.
  * @throws VirtkeepError lun_unavailable, invalid_field for a name that is no LUN of the VM; LibvirtError
  */
 export async function attachableDevices(
@@ -90,14 +90,19 @@ export async function attachableDevices(
   // the device of another node's VM may be anything on this one
   const isRightful = keepIdentity && trust === 'own';
   const isLookedAt = ({ targetDev }: DiskConfig) => isRightful || named.includes(targetDev);
-  const here: DevicesHere = candidates.some(isLookedAt)
-    ? await devicesHere(dependencies.libvirt(), pools)
-    : { used: new Map(), unread: [] };
+  const claimed = new Map<DiskConfig, { things: Thing[]; usedBy: string | undefined }>();
+  for (const disk of candidates.filter(isLookedAt)) {
+    const things = (await deviceNamesOf(disk, pools)).map((key): Thing => ({ kind: 'device', key }));
+    claim(dependencies.claims.make(things, claimant));
+    // before the definitions are read: who has ended a claim by then is seen in them
+    claimed.set(disk, { things, usedBy: things.map(claimedHere).find(Boolean) });
+  }
+  const here: DevicesHere =
+    claimed.size > 0 ? await devicesHere(dependencies.libvirt(), pools) : { used: new Map(), unread: [] };
   for (const disk of candidates) {
     const { targetDev: target, source } = disk;
     const isNamed = named.includes(target);
-    const things = (await deviceNamesOf(disk, pools)).map((key): Thing => ({ kind: 'device', key }));
-    const facts = isLookedAt(disk) ? await factsOf() : { isPresent: true };
+    const facts = isLookedAt(disk) ? await factsOf(disk) : { isPresent: true };
     const verdict = judgeDevice(facts, isNamed, isRightful);
     if (verdict.attach) {
       targets.add(target);
@@ -105,20 +110,20 @@ export async function attachableDevices(
     } else if (verdict.refuse) {
       throw new VirtkeepError('lun_unavailable', { target, source, reason: verdict.reason });
     } else found.reasons.set(target, verdict.reason);
-
-    async function factsOf(): Promise<DeviceFacts> {
-      claim(dependencies.claims.make(things, claimant));
-      const usedBy = things.map(thing => here.used.get(keyOf(thing)) ?? claimedHere(thing)).find(Boolean);
-      const answers = await dependencies.otherNodes.whoUses(things, signal);
-      const unsure = { ...unreadHere(here, things), ...heard(answers) };
-      return { isPresent: await isPresent(disk), ...(usedBy ? { usedBy } : unsure) };
-    }
-    function claimedHere(thing: Thing): string | undefined {
-      const by = dependencies.claims.by(thing, claimant);
-      return by && `${by.domainName}, which is being restored`;
-    }
   }
   return found;
+
+  async function factsOf(disk: DiskConfig): Promise<DeviceFacts> {
+    const { things, usedBy: byClaim } = claimed.get(disk)!;
+    const usedBy = byClaim ?? things.map(thing => here.used.get(keyOf(thing))).find(Boolean);
+    const answers = await dependencies.otherNodes.whoUses(things, signal);
+    const unsure = { ...unreadHere(here, things), ...heard(answers) };
+    return { isPresent: await isPresent(disk), ...(usedBy ? { usedBy } : unsure) };
+  }
+  function claimedHere(thing: Thing): string | undefined {
+    const by = dependencies.claims.by(thing, claimant);
+    return by && `${by.domainName}, which is being restored`;
+  }
 }
 
 /** Nobody whom the node knows has said that the VM had these devices. @throws VirtkeepError lun_unavailable */
