@@ -150,9 +150,13 @@ test('one that goes off and is being started again before it is looked at is ref
 
 test('one that others start while the hook runs is not copied as one that is off', async () => {
   await made(false);
+  let isCopied = false;
+  at['copy.before'] = () => {
+    isCopied = true;
+  };
   world.hooks = { run: async () => {} };
   const former = archives();
   at['hook.after'] = () => world.scripted.start(vm.machine);
   expect((await ended({})).error).toMatchObject({ msgKey: 'power_state_conflict' });
-  expect(archives()).toEqual(former);
+  expect([isCopied, archives()]).toEqual([false, former]);
 });

@@ -90,7 +90,7 @@ export class NodeObserver implements LinkObserver {
    * the file was set right. The node says how the operation ended; an operation that it does not know did nothing.
    */
   async #settleFiles(nodeId: string, clients: AgentClients, ended: AbortSignal): Promise<void> {
-    const { backupFiles, tasks, nodeTasks } = this.#dependencies;
+    const { backupFiles, tasks } = this.#dependencies;
     for (const file of await backupFiles.busyFiles()) {
       const task = await workOf(file, tasks);
       if (task?.row.node_id !== nodeId || !isFinal(task.row.status)) continue;
