@@ -81,7 +81,7 @@ export function backupService(
 ): BackupServiceImplementation {
   return {
     start: (request, { signal }) =>
-      startOperation(runner, { kind: 'backup', request }, async () => {
+      startOperation(runner, { kind: 'backup', request, signal }, async () => {
         checkStart(request);
         const { locks, further } = await layerLocks(dependencies.libvirt, request.domainId);
         return {
@@ -125,7 +125,7 @@ export function backupService(
     },
 
     refresh: (request, { signal }) =>
-      startOperation(runner, { kind: 'refresh_backup', request }, async () => {
+      startOperation(runner, { kind: 'refresh_backup', request, signal }, async () => {
         const file = await findBackupFile(await dependencies.pools(signal), request.file);
         const type = definitionTypeOf(file.filename);
         if (type !== 'OVA')
@@ -140,7 +140,7 @@ export function backupService(
       }),
 
     verify: (request, { signal }) =>
-      startOperation(runner, { kind: 'verify', request }, async () => {
+      startOperation(runner, { kind: 'verify', request, signal }, async () => {
         const file = await findBackupFile(await dependencies.pools(signal), request.file);
         return {
           entities: fileEntities(request.fileId),
@@ -154,24 +154,28 @@ export function backupService(
     recompressCopy: (request, { signal }) => convert({ request, kind: 'recompress_copy', signal }),
 
     convert: (request, { signal }) =>
-      startOperation(runner, { kind: request.all ? 'convert_all' : 'convert_backup', request }, async () => {
-        checkLevel(request.compressionLevel);
-        refuseDriversWithoutVirtio(request);
-        const pools = await dependencies.pools(signal);
-        const file = await findBackupFile(pools, request.file);
-        const plan = planConvert(request, file, pools, dependencies.nodeName);
-        return {
-          entities: fileEntities(request.fileId),
-          locks: [fileLock(file.path, 'shared')],
-          cancellable: true,
-          workflow: request.all
-            ? convertAllWorkflow(dependencies, request, plan)
-            : convertBackupWorkflow(dependencies, request, plan),
-        };
-      }),
+      startOperation(
+        runner,
+        { kind: request.all ? 'convert_all' : 'convert_backup', request, signal },
+        async () => {
+          checkLevel(request.compressionLevel);
+          refuseDriversWithoutVirtio(request);
+          const pools = await dependencies.pools(signal);
+          const file = await findBackupFile(pools, request.file);
+          const plan = planConvert(request, file, pools, dependencies.nodeName);
+          return {
+            entities: fileEntities(request.fileId),
+            locks: [fileLock(file.path, 'shared')],
+            cancellable: true,
+            workflow: request.all
+              ? convertAllWorkflow(dependencies, request, plan)
+              : convertBackupWorkflow(dependencies, request, plan),
+          };
+        },
+      ),
 
     export: (request, { signal }) =>
-      startOperation(runner, { kind: 'export_backup', request }, async () => {
+      startOperation(runner, { kind: 'export_backup', request, signal }, async () => {
         const pools = await dependencies.pools(signal);
         const file = await findBackupFile(pools, request.file);
         const target = exportTarget(request, file, pools, dependencies.nodeName);
@@ -184,7 +188,7 @@ export function backupService(
       }),
 
     trim: (request, { signal }) =>
-      startOperation(runner, { kind: 'trim', request }, async () => {
+      startOperation(runner, { kind: 'trim', request, signal }, async () => {
         if (request.keepStates < 1)
           throw new VirtkeepError('invalid_field', { field: 'keep_states', reason: 'must be at least 1' });
         const file = await findBackupFile(await dependencies.pools(signal), request.file);
@@ -209,7 +213,7 @@ export function backupService(
     },
 
     delete: (request, { signal }) =>
-      startOperation(runner, { kind: 'delete_backup', request }, async () => {
+      startOperation(runner, { kind: 'delete_backup', request, signal }, async () => {
         const { path, pool, filename } = await findBackupFile(await dependencies.pools(signal), request.file);
         const refusal = backupTargetRefusal(pool, dependencies.nodeName);
         if (refusal) throw refusal;

@@ -39,13 +39,14 @@ const BACKGROUND_POLL_MS = 50;
 export function diskService(options: DiskServiceOptions): DiskServiceImplementation {
   const { runner } = options;
   return {
-    attach: request =>
-      startOperation(runner, { kind: 'attach_disk', request }, () => attach(options, request)),
-    detach: request =>
-      startOperation(runner, { kind: 'detach_disk', request }, () => detach(options, request)),
-    lend: request => startOperation(runner, { kind: 'lend_disk', request }, () => lend(options, request)),
-    return: request =>
-      startOperation(runner, { kind: RETURN_DISK, request }, () => giveBack(options, request)),
+    attach: (request, { signal }) =>
+      startOperation(runner, { kind: 'attach_disk', request, signal }, () => attach(options, request)),
+    detach: (request, { signal }) =>
+      startOperation(runner, { kind: 'detach_disk', request, signal }, () => detach(options, request)),
+    lend: (request, { signal }) =>
+      startOperation(runner, { kind: 'lend_disk', request, signal }, () => lend(options, request)),
+    return: (request, { signal }) =>
+      startOperation(runner, { kind: RETURN_DISK, request, signal }, () => giveBack(options, request)),
   };
 }
 

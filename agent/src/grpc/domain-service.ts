@@ -58,14 +58,18 @@ export function domainService(options: DomainServiceOptions): DomainServiceImple
       const xml = await withDomainErrors(options.workflows, id, domain => domain.xml(flags));
       return { xml: maySeeSecrets(context) ? xml : withoutSecrets(xml) };
     },
-    setPower: async request => startPower(options, request),
-    remove: async request => startRemove(options, request),
+    setPower: async (request, { signal }) => startPower(options, request, signal),
+    remove: async (request, { signal }) => startRemove(options, request, signal),
     update: async request => update(options, request),
-    rename: async request => startRename(options, request),
+    rename: async (request, { signal }) => startRename(options, request, signal),
   };
 }
 
-async function startPower(options: DomainServiceOptions, request: SetPowerRequest): Promise<Operation> {
+async function startPower(
+  options: DomainServiceOptions,
+  request: SetPowerRequest,
+  signal: AbortSignal,
+): Promise<Operation> {
   const { domainId, action, force } = request;
   ruleOf(action);
   const seconds = request.timeoutSeconds || DEFAULT_TIMEOUT_SECONDS;
@@ -77,32 +81,50 @@ async function startPower(options: DomainServiceOptions, request: SetPowerReques
   // one that runs twice may be switched off
   const mayBeCopy = action === PowerAction.SHUTDOWN;
   const holds: DomainPlan['holds'] = ['power'];
-  return startOn(options, 'power', request, { holds, workflow, cancellable: true, mayBeCopy });
+  return startOn(options, 'power', { request, signal }, { holds, workflow, cancellable: true, mayBeCopy });
 }
 
-async function startRemove(options: DomainServiceOptions, request: RemoveDomainRequest): Promise<Operation> {
+async function startRemove(
+  options: DomainServiceOptions,
+  request: RemoveDomainRequest,
+  signal: AbortSignal,
+): Promise<Operation> {
   // it takes a moment, and half of it is nothing to stop at
   const cancellable = false;
   const holds: DomainPlan['holds'] = ['domain', 'power'];
   const workflow = removeDomain(options.workflows, request);
   // without its disks, a stale copy may go: nothing else is left to be done with it
-  return startOn(options, 'remove_domain', request, {
-    holds,
-    workflow,
-    cancellable,
-    mayBeCopy: !request.full,
-  });
+  return startOn(
+    options,
+    'remove_domain',
+    { request, signal },
+    {
+      holds,
+      workflow,
+      cancellable,
+      mayBeCopy: !request.full,
+    },
+  );
 }
 
-async function startRename(options: DomainServiceOptions, request: RenameDomainRequest): Promise<Operation> {
+async function startRename(
+  options: DomainServiceOptions,
+  request: RenameDomainRequest,
+  signal: AbortSignal,
+): Promise<Operation> {
   const workflow = renameDomain(options.workflows, request);
   const holds: DomainPlan['holds'] = ['domain', 'power'];
-  return startOn(options, 'rename_domain', request, {
-    holds,
-    workflow,
-    cancellable: false,
-    mayBeCopy: false,
-  });
+  return startOn(
+    options,
+    'rename_domain',
+    { request, signal },
+    {
+      holds,
+      workflow,
+      cancellable: false,
+      mayBeCopy: false,
+    },
+  );
 }
 
 interface DomainPlan {
@@ -117,11 +139,11 @@ interface DomainPlan {
 function startOn(
   { inventory, runner }: DomainServiceOptions,
   kind: string,
-  request: { operationId: string; domainId: string },
+  call: { request: { operationId: string; domainId: string }; signal: AbortSignal },
   { holds, workflow, cancellable, mayBeCopy }: DomainPlan,
 ): Promise<Operation> {
-  return startOperation(runner, { kind, request }, async () => {
-    const { domainId } = request;
+  return startOperation(runner, { kind, ...call }, async () => {
+    const { domainId } = call.request;
     await knownDomain(inventory, domainId);
     return {
       entities: domainEntities(domainId),

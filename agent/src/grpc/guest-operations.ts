@@ -49,14 +49,14 @@ export type GuestOperationMethods = Pick<
 export function guestOperations(runner: OperationRunner, operations: GuestOperations): GuestOperationMethods {
   const service = { runner, operations };
   return {
-    setHostname: async request => {
+    setHostname: async (request, { signal }) => {
       if (request.hostname !== '') requireHostname('hostname', request.hostname);
-      return start(service, 'set_hostname', { request }, isRunning =>
+      return start(service, 'set_hostname', { request, signal }, isRunning =>
         isRunning ? running(setHostname(operations, request)) : off(setHostnameOffline(operations, request)),
       );
     },
 
-    joinDirectory: async request => {
+    joinDirectory: async (request, { signal }) => {
       const { password, ...rest } = request;
       requireDnsName('directory', request.directory);
       requireLogin('login', request.login);
@@ -65,23 +65,23 @@ export function guestOperations(runner: OperationRunner, operations: GuestOperat
       const { organizationalUnit } = request;
       const unit = organizationalUnit === '' ? [] : requireUnit('organizational_unit', organizationalUnit);
       const workflow = joinDirectory(operations, { ...request, unit });
-      return start(service, 'join_directory', { request, remembered: rest }, () => running(workflow));
+      return start(service, 'join_directory', { request, remembered: rest, signal }, () => running(workflow));
     },
 
-    leaveDirectory: async request => {
+    leaveDirectory: async (request, { signal }) => {
       const { password, ...rest } = request;
       requireLogin('login', request.login);
       requirePassword('password', password);
       if (request.directory !== '') requireDnsName('directory', request.directory);
-      return start(service, 'leave_directory', { request, remembered: rest }, () =>
+      return start(service, 'leave_directory', { request, remembered: rest, signal }, () =>
         running(leaveDirectory(operations, request)),
       );
     },
 
-    addSshKeys: request => changeKeys(service, 'add', request),
-    removeSshKeys: request => changeKeys(service, 'remove', request),
+    addSshKeys: (request, { signal }) => changeKeys(service, 'add', { request, signal }),
+    removeSshKeys: (request, { signal }) => changeKeys(service, 'remove', { request, signal }),
 
-    sysprep: async request => {
+    sysprep: async (request, { signal }) => {
       const { unattend, ...rest } = request;
       const mode = requireOneOf('mode', request.mode, SYSPREP_MODES);
       const action = requireOneOf('action', request.action, SYSPREP_ACTIONS);
@@ -90,22 +90,22 @@ export function guestOperations(runner: OperationRunner, operations: GuestOperat
         throw new VirtkeepError('invalid_field', { field: 'unattend', reason });
       }
       const workflow = sysprep(operations, { ...request, mode, action });
-      return start(service, 'sysprep', { request, remembered: rest }, () => running(workflow));
+      return start(service, 'sysprep', { request, remembered: rest, signal }, () => running(workflow));
     },
 
-    prepare: async request => {
+    prepare: async (request, { signal }) => {
       if (request.bootDiskId !== '') requireUuid('boot_disk_id', request.bootDiskId);
       const workflow = prepare(operations, request);
-      return start(service, 'prepare', { request }, () => off(workflow));
+      return start(service, 'prepare', { request, signal }, () => off(workflow));
     },
 
-    attachTools: request => {
+    attachTools: (request, { signal }) => {
       const workflow = attachTools(operations, request.domainId);
-      return start(service, 'attach_guest_tools', { request }, () => definition(workflow));
+      return start(service, 'attach_guest_tools', { request, signal }, () => definition(workflow));
     },
-    detachTools: request => {
+    detachTools: (request, { signal }) => {
       const workflow = detachTools(operations, request.domainId);
-      return start(service, 'detach_guest_tools', { request }, () => definition(workflow));
+      return start(service, 'detach_guest_tools', { request, signal }, () => definition(workflow));
     },
   };
 }
@@ -130,6 +130,7 @@ interface Service {
 interface StartCall {
   request: { operationId: string; domainId: string };
   remembered?: object;
+  signal: AbortSignal;
 }
 
 /**
@@ -159,13 +160,13 @@ function start(
 async function changeKeys(
   service: Service,
   change: KeyChange,
-  request: ChangeSshKeysRequest,
+  { request, signal }: { request: ChangeSshKeysRequest; signal: AbortSignal },
 ): Promise<Operation> {
   const { domainId, user, allowNetworkLayers } = request;
   requireUser('user', user);
   const keyRequest = { domainId, user, keys: requireKeys(request.keys), allowNetworkLayers };
   const { operations } = service;
-  return start(service, `${change}_ssh_keys`, { request }, isRunning =>
+  return start(service, `${change}_ssh_keys`, { request, signal }, isRunning =>
     isRunning
       ? running(changeSshKeys(operations, change, keyRequest))
       : off(changeSshKeysOffline(operations, change, keyRequest)),

@@ -38,7 +38,7 @@ export function poolService(options: PoolServiceOptions): PoolServiceImplementat
       return inventory.pool(id).message;
     },
     update: async request => update(options, request),
-    scan: async request => scan(options, request),
+    scan: async (request, { signal }) => scan(options, request, signal),
     listFiles: async ({ poolId }) => {
       await poolById(inventory, poolId);
       return { files: backupFiles.files(poolId) };
@@ -71,8 +71,12 @@ async function update(
 }
 
 /** The pool is held together with other readers: a scan disturbs nobody. */
-function scan({ inventory, backupFiles, runner }: PoolServiceOptions, request: ScanPoolRequest) {
-  return startOperation(runner, { kind: 'scan_pool', request }, async () => {
+function scan(
+  { inventory, backupFiles, runner }: PoolServiceOptions,
+  request: ScanPoolRequest,
+  signal: AbortSignal,
+) {
+  return startOperation(runner, { kind: 'scan_pool', request, signal }, async () => {
     const { poolId, thorough } = request;
     await poolById(inventory, poolId);
     return {

@@ -25,7 +25,7 @@ export function restoreService(
 ): RestoreServiceImplementation {
   return {
     start: (request, { signal }) =>
-      startOperation(runner, { kind: 'restore', request }, async () => {
+      startOperation(runner, { kind: 'restore', request, signal }, async () => {
         if (request.poolId !== '') requireUuid('pool_id', request.poolId);
         const file = await findBackupFile(await dependencies.pools(signal), request.file);
         const { domainId, templateId } = await lookAt(dependencies, request, file, signal);
@@ -48,7 +48,7 @@ export function restoreService(
       }),
 
     startConfig: (request, { signal }) =>
-      startOperation(runner, { kind: 'config_restore', request }, async () => {
+      startOperation(runner, { kind: 'config_restore', request, signal }, async () => {
         requireUuid('domain_id', request.domainId);
         const file = await findBackupFile(await dependencies.pools(signal), request.file);
         return {
@@ -60,7 +60,7 @@ export function restoreService(
       }),
 
     startAppliance: (request, { signal }) =>
-      startOperation(runner, { kind: 'appliance_restore', request }, async () => {
+      startOperation(runner, { kind: 'appliance_restore', request, signal }, async () => {
         requireUuid('domain_id', request.domainId);
         if (request.poolId !== '') requireUuid('pool_id', request.poolId);
         if (request.all && request.name !== '')
@@ -78,7 +78,7 @@ export function restoreService(
       }),
 
     importDisk: (request, { signal }) =>
-      startOperation(runner, { kind: 'import_disk', request }, async () => {
+      startOperation(runner, { kind: 'import_disk', request, signal }, async () => {
         const { domainId, newDomain } = request;
         requireUuid('domain_id', domainId);
         if (request.poolId !== '') requireUuid('pool_id', request.poolId);

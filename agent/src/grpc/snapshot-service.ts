@@ -38,15 +38,15 @@ export function snapshotService(
       return { snapshots: states.map(state => savedStateMessage(domainId, state)) };
     },
 
-    create: request =>
-      startOperation(runner, { kind: 'create_snapshot', request }, async () => {
+    create: (request, { signal }) =>
+      startOperation(runner, { kind: 'create_snapshot', request, signal }, async () => {
         requireDescription(request.description);
         const workflow = createSnapshotWorkflow(dependencies, request);
         return { ...(await still(request)), workflow };
       }),
 
-    remove: request =>
-      startOperation(runner, { kind: 'remove_snapshot', request }, async () => {
+    remove: (request, { signal }) =>
+      startOperation(runner, { kind: 'remove_snapshot', request, signal }, async () => {
         requireUuid('snapshot_id', request.snapshotId);
         if (request.bandwidth > MAX_BANDWIDTH)
           throw new VirtkeepError('invalid_field', {
@@ -57,8 +57,8 @@ export function snapshotService(
         return { ...(await merging(request)), workflow };
       }),
 
-    revert: request =>
-      startOperation(runner, { kind: 'revert_snapshot', request }, async () => {
+    revert: (request, { signal }) =>
+      startOperation(runner, { kind: 'revert_snapshot', request, signal }, async () => {
         requireUuid('snapshot_id', request.snapshotId);
         const workflow = revertSnapshotWorkflow(dependencies, request);
         return { ...(await still(request)), workflow };

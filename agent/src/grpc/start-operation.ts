@@ -1,4 +1,5 @@
 /** How a call starts an operation, the same way for all: a repeated call is answered before anything else is looked at. */
+import { throwIfAborted } from '@virtkeep/shared/abort';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import type { OperationRunner, StartOptions } from '../operations/runner.ts';
@@ -12,6 +13,8 @@ export interface OperationCall {
    * password beside all else that was asked could be guessed.
    */
   remembered?: object;
+  /** Ends with the call. */
+  signal: AbortSignal;
 }
 
 export type OperationPlan = Omit<StartOptions, 'id' | 'kind' | 'request'>;
@@ -19,18 +22,20 @@ export type OperationPlan = Omit<StartOptions, 'id' | 'kind' | 'request'>;
 /**
  * Starts what the call asks for, or answers what the same call started before.
  * @param planOf checks the request, looks up what it names, and says what the operation holds and does
- * @throws VirtkeepError what `planOf` and `OperationRunner.start` raise: then nothing was started
+ * @throws VirtkeepError what `planOf` and `OperationRunner.start` raise, and canceled when the caller has gone: then nothing was started
  */
 export async function startOperation(
   runner: OperationRunner,
-  { kind, request, remembered = request }: OperationCall,
+  { kind, request, remembered = request, signal }: OperationCall,
   planOf: () => OperationPlan | Promise<OperationPlan>,
 ): Promise<Operation> {
   const { operationId: id } = request;
-  return (
-    runner.replay(id, kind, remembered) ??
-    runner.start({ ...(await planOf()), id, kind, request: remembered })
-  );
+  const former = runner.replay(id, kind, remembered);
+  if (former) return former;
+  const plan = await planOf();
+  // whoever called has given it up as not begun: it may have been asked for anew by then, or undone
+  throwIfAborted(signal);
+  return runner.start({ ...plan, id, kind, request: remembered });
 }
 
 export const domainEntities = (...ids: string[]) => entities(EntityClass.DOMAIN, ids);

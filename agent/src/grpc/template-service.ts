@@ -15,8 +15,8 @@ export function templateService(
   dependencies: WorkflowDependencies,
 ): TemplateServiceImplementation {
   return {
-    clone: request =>
-      startOperation(runner, { kind: 'clone_domain', request }, () => {
+    clone: (request, { signal }) =>
+      startOperation(runner, { kind: 'clone_domain', request, signal }, () => {
         const { domainId, newDomainId, poolId, description, thin } = request;
         requireUuid('domain_id', domainId);
         requireUuid('new_domain_id', newDomainId);
@@ -32,8 +32,8 @@ export function templateService(
         };
       }),
 
-    change: request =>
-      startOperation(runner, { kind: 'change_template', request }, async () => {
+    change: (request, { signal }) =>
+      startOperation(runner, { kind: 'change_template', request, signal }, async () => {
         requireUuid('domain_id', request.domainId);
         const ids = await familyOf(dependencies, request.domainId);
         return {
