@@ -35,6 +35,8 @@ export interface LoanReconcilerDependencies {
   settleMs?: number;
   /** A look without an event, and another try of what was held by an operation, ms. */
   retryMs?: number;
+  /** How long after an event a guest is asked again, ms. */
+  askMs?: number;
 }
 
 /** Kind of the reconciler's operations. */
@@ -46,9 +48,12 @@ const LOOK_TIMEOUT_MS = 120_000;
 /** Another try of what an operation holds; doubles up to the time of a look without an event, ms. */
 const BUSY_RETRY_MS = 2_000;
 /**
- * A guest that did not let go after an event is asked again at a look, then after ever longer, up to this, ms: one that was starting, or was
- * resumed just then, may have missed it.
+ * So long after an event a guest is asked again, ms: one that goes on does by itself what it was asked before. libvirt 9.0 that is asked for a
+ * disk in the moment in which QEMU takes it out counts it as gone at once and leaves its file open, which keeps the owner's instant
+ * from being merged until the borrower stops.
  */
+const ASK_MS = 10_000;
+/** One that does not let go then is asked after ever longer, up to this, ms: it may have missed it while it started. */
 const ASK_AGAIN_MS = 600_000;
 
 export class LoanReconciler {
@@ -59,9 +64,8 @@ export class LoanReconciler {
   #due = Number.POSITIVE_INFINITY;
   #looking: Promise<void> | undefined;
   #stopped = false;
-  /** Something happened since the last look, so that guests may let go. */
-  #isNews = false;
-  #lastAskMs = Number.NEGATIVE_INFINITY;
+  /** When guests are asked again, by `performance.now()`, and how long after that the next time. */
+  #askAtMs = 0;
   #askAgainMs = 0;
   #busyMs = BUSY_RETRY_MS;
   /** Owners whose instant stays for a domain that cannot be read. */
@@ -90,7 +94,7 @@ export class LoanReconciler {
       this.#subscribedTo = libvirt;
       const { settleMs = SETTLE_MS } = this.#dependencies;
       const look = () => {
-        this.#isNews = true;
+        this.#plansToAsk();
         this.#lookIn(settleMs);
       };
       this.#unsubscribe.push(
@@ -100,8 +104,17 @@ export class LoanReconciler {
         libvirt.on('agentLifecycle', ({ state }) => state === 'connected' && look()),
       );
     }
-    this.#isNews = true;
+    this.#plansToAsk();
     this.#lookIn(0);
+  }
+
+  /** Something happened after which guests may let go. */
+  #plansToAsk(): void {
+    const { askMs = ASK_MS, retryMs = RETRY_MS } = this.#dependencies;
+    const atMs = performance.now() + askMs;
+    // a time that was planned before stays, so that a storm of events does not put it off
+    this.#askAtMs = this.#askAtMs > performance.now() ? Math.min(this.#askAtMs, atMs) : atMs;
+    this.#askAgainMs = retryMs;
   }
 
   /** Looks then at the latest; an earlier look that is planned stays. */
@@ -136,7 +149,7 @@ export class LoanReconciler {
   async #settle(): Promise<number> {
     const { link, runner, retryMs = RETRY_MS } = this.#dependencies;
     if (!link.connected || runner.draining) return retryMs;
-    const isAsking = this.#isTimeToAsk(retryMs);
+    const isAsking = performance.now() >= this.#askAtMs;
     const { views, unread } = await this.#views();
     this.#tellHeld(heldReleases(views, unread));
     const due = planReconciliation(views, unread).filter(action => isAsking || action.do !== 'take_back');
@@ -146,19 +159,12 @@ export class LoanReconciler {
       if (!(await this.#begin(actions, there))) isBusy = true;
     }
     this.#busyMs = isBusy ? Math.min(this.#busyMs * 2, retryMs) : BUSY_RETRY_MS;
-    if (isBusy) this.#isNews ||= isAsking;
-    return isBusy ? this.#busyMs : retryMs;
-  }
-
-  #isTimeToAsk(retryMs: number): boolean {
-    const nowMs = performance.now();
-    if (!this.#isNews && nowMs - this.#lastAskMs < this.#askAgainMs) return false;
-    this.#askAgainMs = this.#isNews
-      ? retryMs
-      : Math.min(Math.max(2 * this.#askAgainMs, retryMs), ASK_AGAIN_MS);
-    this.#isNews = false;
-    this.#lastAskMs = nowMs;
-    return true;
+    if (isAsking && !isBusy) {
+      this.#askAtMs = performance.now() + this.#askAgainMs;
+      this.#askAgainMs = Math.min(2 * this.#askAgainMs, ASK_AGAIN_MS);
+    }
+    const untilAskMs = Math.max(0, this.#askAtMs - performance.now());
+    return isBusy ? this.#busyMs : Math.min(retryMs, untilAskMs);
   }
 
   async #views(): ReturnType<typeof readViews> {
