@@ -41,6 +41,8 @@ interface OutTypes {
   'out:uint': number;
   'out:ulong': number;
   'out:int64': number;
+  /** libvirt allocates it; freed after it was copied. */
+  'out:text': string;
   'out:DomainInfo': DomainInfo;
   'out:BlockInfo': BlockInfo;
   'out:BlockStats': BlockStats;
@@ -211,6 +213,15 @@ export const CALLS = {
   },
   virDomainBlockJobAbort: { on: 'domain', args: ['str', 'uint'], returns: 'ok', lane: 'long', urgent: true },
   virDomainBlockJobSetSpeed: { on: 'domain', args: ['str', 'ulong', 'uint'], returns: 'ok', lane: 'long' },
+
+  // QEMU's monitor
+  virDomainQemuMonitorCommand: {
+    on: 'domain',
+    args: ['str', 'out:text', 'uint'],
+    returns: 'out',
+    lane: 'query',
+    qemu: true,
+  },
 
   // Guest agent
   virDomainQemuAgentCommand: {

@@ -247,6 +247,16 @@ export class Domain {
     return this.#caller.call('virDomainManagedSaveGetXMLDesc', this.#target, [flags], options);
   }
 
+  // QEMU's monitor ---------------------------------------------------------------------------------------------------
+
+  /**
+   * Sends one JSON command to QEMU itself and returns its JSON answer, which may be an error of QEMU's. libvirt does not know what it
+   * changes, and marks the domain as tainted: for what libvirt cannot do.
+   */
+  monitorCommand(command: string, options?: CallOptions): Promise<string> {
+    return this.#caller.call('virDomainQemuMonitorCommand', this.#target, [command, 0], options);
+  }
+
   // Guest agent ------------------------------------------------------------------------------------------------------
 
   /**

@@ -161,6 +161,29 @@ describe('what was found before a disk was lent', () => {
   });
 });
 
+test('an image that QEMU kept open although the disk is gone is closed, and the loan ends', async () => {
+  await lab.attach(reader, disks[0]!);
+  await reader.sh(seesDisk(disks[0]!));
+  const frozen = (await lab.known(reader)).attachments[0]!.path;
+  const { node } = lab.base.world;
+  const qemu = async (execute: string, args: object) => {
+    const command = JSON.stringify({ execute, arguments: args });
+    const answer = JSON.parse(await node.virsh('qemu-monitor-command', reader.name, command));
+    expect(answer).toMatchObject({ return: expect.anything() });
+    return answer.return;
+  };
+  // as libvirt leaves them
+  const shared = { 'read-only': true, 'auto-read-only': false };
+  const [storage, format] = ['libvirt-999-storage', 'libvirt-999-format'];
+  await qemu('blockdev-add', { driver: 'file', 'node-name': storage, filename: frozen, ...shared });
+  await qemu('blockdev-add', { driver: 'qcow2', 'node-name': format, file: storage, ...shared });
+  await lab.detach(reader, disks[0]!);
+  await lab.nothingLent(owner);
+  expect(lab.base.recent.filter(line => line.includes('has closed it'))).toHaveLength(2);
+  const left = (await qemu('query-named-block-nodes', { flat: true })) as { 'node-name': string }[];
+  expect(left.map(one => one['node-name'])).not.toEqual(expect.arrayContaining([storage]));
+});
+
 test('a loan to another node ends only as it was when it was found to be over, and when nobody there has the disk', async () => {
   const { workflows } = lab.base;
   const [ownerId, borrowerId, diskId] = [await owner.uuid(), newId(), disks[0]!];

@@ -70,7 +70,7 @@ test('the first attach makes the state; the borrower reads its instant while the
     { diskId: disks[0], ownerId: await owner.uuid(), attachedId: result.attached.id, detaching: false },
   ]);
   expect((await lab.known(owner)).loans).toEqual([
-    { diskId: disks[0], borrowerId: await reader.uuid(), borrowerNodeId: '' },
+    { diskId: disks[0], borrowerId: await reader.uuid(), borrowerNodeId: '', mark: '' },
   ]);
 
   expect(await lab.detach(reader, disks[0]!)).toEqual({

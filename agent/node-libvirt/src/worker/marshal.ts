@@ -91,7 +91,16 @@ function outSlot(token: ArgToken, target: readonly string[]): Slot {
       dispose: () => freeTypedParams(list[0], size[0]!),
     };
   }
+  if (token === 'out:text') return { natives: [list], read: () => (list[0] ? takeText(list[0]) : '') };
   return { natives: [list], read: count => (list[0] ? takeList(token, list[0], count, target) : []) };
+}
+
+function takeText(pointer: Pointer): string {
+  try {
+    return koffi.decode(pointer, 'char', -1) as string;
+  } finally {
+    freeMemory(pointer);
+  }
 }
 
 function takeList(token: ArgToken, list: Pointer, count: number, target: readonly string[]): unknown[] {

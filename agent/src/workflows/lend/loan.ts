@@ -3,6 +3,7 @@
  * them after a failure or a crash, and the reconciler that looks for what others did.
  */
 import { throwIfAborted } from '@virtkeep/shared/abort';
+import { hasKey } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import {
   type Attachment,
@@ -18,6 +19,7 @@ import { unplug } from './device.ts';
 import { freezerOf } from './freezers.ts';
 import { attachmentsOfParty, type Party, readParty } from './lender.ts';
 import { readLender } from './parties.ts';
+import { closeStaleImages } from './stale-images.ts';
 
 /** Names a loan: the domain that lends, may be on another node; so may the borrower. */
 export interface LoanKey {
@@ -106,7 +108,12 @@ export async function endLoan(
     const attachments = borrower.metadata.attachments.filter(({ diskId }) => diskId !== key.diskId);
     if (attachments.length < borrower.metadata.attachments.length) await change(borrower, { attachments });
   }
-  await endAtOwner(dependencies, key, keepClone, options);
+  await endAtOwner(dependencies, key, keepClone, options).catch(async (error: unknown) => {
+    if (!borrower || !hasKey(error, 'snapshot_remove_failed')) throw error;
+    const owner = await readParty(dependencies.libvirt(), key.ownerId);
+    if (!owner || !(await closeStaleImages(borrower, owner, options.log))) throw error;
+    await endAtOwner(dependencies, key, keepClone, options);
+  });
 }
 
 /** The owner's part: also of a loan to another node. Nothing to do when the owner is not here. Idempotent. */
