@@ -63,6 +63,6 @@ export class GuestOperationsLab {
     const own = { operationId: newId(), domainId: await guest.uuid(), allowNetworkLayers: false };
     const full = { ...request, ...own };
     const call = this.service[method] as (request: object, context: CallContext) => Promise<Operation>;
-    return call(full, {} as CallContext);
+    return call(full, { signal: new AbortController().signal } as CallContext);
   }
 }

@@ -13,7 +13,7 @@ import { Guest } from '../../lab/guest.ts';
 import { run } from '../../lab/run.ts';
 import { WorkflowLab } from '../backup/lab.ts';
 
-const CALL = {} as CallContext;
+const CALL = { signal: new AbortController().signal } as CallContext;
 
 export interface CloneResult {
   domain_id: string;
