@@ -95,7 +95,7 @@ export interface Loan {
   borrowerId: string;
   /** Id of the borrower's node when that is another one. */
   borrowerNodeId?: string;
-  /** Then, too: another one each time that the disk is lent. What was concluded of an earlier loan does not end a later one. */
+  /** Only with borrowerNodeId: another one each time that the disk is lent. What was concluded of an earlier loan does not end a later one. */
   mark?: string;
   /** The borrower has it no more, but its clone (on zfs) was kept and holds the state. */
   cloneKept?: true;

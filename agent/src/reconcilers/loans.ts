@@ -94,7 +94,7 @@ export class LoanReconciler {
       this.#subscribedTo = libvirt;
       const { settleMs = SETTLE_MS } = this.#dependencies;
       const look = () => {
-        this.#plansToAsk();
+        this.#planToAsk();
         this.#lookIn(settleMs);
       };
       this.#unsubscribe.push(
@@ -104,12 +104,12 @@ export class LoanReconciler {
         libvirt.on('agentLifecycle', ({ state }) => state === 'connected' && look()),
       );
     }
-    this.#plansToAsk();
+    this.#planToAsk();
     this.#lookIn(0);
   }
 
   /** Something happened after which guests may let go. */
-  #plansToAsk(): void {
+  #planToAsk(): void {
     const { askMs = ASK_MS, retryMs = RETRY_MS } = this.#dependencies;
     const atMs = performance.now() + askMs;
     // a time that was planned before stays, so that a storm of events does not put it off
@@ -149,7 +149,8 @@ export class LoanReconciler {
   async #settle(): Promise<number> {
     const { link, runner, retryMs = RETRY_MS } = this.#dependencies;
     if (!link.connected || runner.draining) return retryMs;
-    const isAsking = performance.now() >= this.#askAtMs;
+    const askAtMs = this.#askAtMs;
+    const isAsking = performance.now() >= askAtMs;
     const { views, unread } = await this.#views();
     this.#tellHeld(heldReleases(views, unread));
     const due = planReconciliation(views, unread).filter(action => isAsking || action.do !== 'take_back');
@@ -159,7 +160,8 @@ export class LoanReconciler {
       if (!(await this.#begin(actions, there))) isBusy = true;
     }
     this.#busyMs = isBusy ? Math.min(this.#busyMs * 2, retryMs) : BUSY_RETRY_MS;
-    if (isAsking && !isBusy) {
+    // what happened meanwhile has a time of its own
+    if (isAsking && !isBusy && this.#askAtMs === askAtMs) {
       this.#askAtMs = performance.now() + this.#askAgainMs;
       this.#askAgainMs = Math.min(2 * this.#askAgainMs, ASK_AGAIN_MS);
     }

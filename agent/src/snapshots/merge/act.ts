@@ -77,7 +77,7 @@ export async function act(
     case 'pivot':
       await requireRoomFor(domain);
       await endBlockJob(domain, step.targetDev, BlockJobAbort.PIVOT);
-      // else the next look tells how far it is
+      // else it has failed, and the disk is where it was: the next look goes on from there
       return (await writesTo(domain, step.layer)) ? noteMerged(domain, step) : undefined;
     case 'commit_offline':
       await commitOffline(step.above, bytesPerSecond, options);
@@ -145,21 +145,23 @@ async function commitOffline(
 
 /** How long libvirt may take to pass on that a job is to end, and QEMU to end it; each may write what it has in its caches. */
 const END_MS = 60_000;
-const FIRST_END_POLL_MS = 10;
-const END_POLL_MS = 160;
+/** Most end at once, and a guest that goes off before the end is noted leaves a merge of which nobody knows whether it was done. */
+const END_POLL_MS = { soon: 10, later: 160 };
+const SOON_MS = 1_000;
 
 /**
- * Ends a block job. Asked to wait for it, libvirt holds the domain until QEMU tells the end, without limit, also when it has missed that.
+ * Ends a block job, whatever way it ends. Asked to wait for it, libvirt holds the domain until QEMU tells the end, without limit, also when it has missed that.
  * @throws Error it is still there after a minute; LibvirtError
  */
 export async function endBlockJob(domain: Domain, targetDev: string, flags = 0): Promise<void> {
   await domain.blockJobAbort(targetDev, flags | BlockJobAbort.ASYNC, { timeoutMs: END_MS });
-  const limitMs = performance.now() + END_MS;
-  for (let waitMs = FIRST_END_POLL_MS; ; waitMs = Math.min(2 * waitMs, END_POLL_MS)) {
+  const sinceMs = performance.now();
+  for (;;) {
     const disk = diskStates(await domain.xml()).get(targetDev);
     if (!disk?.mirror && (await domain.blockJobInfo(targetDev)) === null) return;
-    if (performance.now() > limitMs) throw new Error(`the block job of ${targetDev} does not end`);
-    await sleep(waitMs);
+    const waitedMs = performance.now() - sinceMs;
+    if (waitedMs > END_MS) throw new Error(`the block job of ${targetDev} does not end`);
+    await sleep(waitedMs < SOON_MS ? END_POLL_MS.soon : END_POLL_MS.later);
   }
 }
 
@@ -168,7 +170,10 @@ export async function endBlockJob(domain: Domain, targetDev: string, flags = 0):
  * @param above the running disk's top
  */
 export async function noteStopped(domain: Domain, above: string): Promise<void> {
-  const { metadata } = parseDomain(await domain.xml(), domain.name);
+  const xml = await domain.xml();
+  // it may have ended by its pivot
+  if (![...diskStates(xml).values()].some(disk => disk.sourcePath === above && !disk.mirror)) return;
+  const { metadata } = parseDomain(xml, domain.name);
   const isOfIt = ({ merging, stage }: LooseLayer) => merging === above && stage === 'live';
   if (!metadata.looseLayers?.some(isOfIt)) return;
   const looseLayers = metadata.looseLayers.map(

@@ -315,9 +315,11 @@ class Merge {
     if (this.#request.stateFiles || (step.do !== 'wait' && step.do !== 'pivot')) return;
     const { targetDev } = step;
     if (!this.#mayEnd(picture, targetDev)) return;
-    await endBlockJob(domain, targetDev).catch(() => {});
-    const top = picture.live.get(targetDev)?.path;
-    if (top !== undefined) await noteStopped(domain, top).catch(() => {});
+    const top = picture.live.get(targetDev)!.path;
+    // one that does not end may be on its way to its pivot: then it is as it was noted
+    await endBlockJob(domain, targetDev)
+      .then(() => noteStopped(domain, top))
+      .catch(() => {});
   }
 
   /** The domain is gone: its overlays hold its newest data and stay. */

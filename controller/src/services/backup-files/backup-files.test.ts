@@ -396,6 +396,15 @@ describe('what protects a file', () => {
     expect(await backupFiles.get(id)).toMatchObject({ protected: 1, description: 'keep' });
   });
 
+  test('is of the archive that it was said of: one that begins in its place is not protected', async () => {
+    await backupFiles.update('f', { protected: 1, description: 'keep' });
+    await backupFiles.begin('f', 'UPDATING', WORK);
+    const other = { ...FILE, id: 'g', filename: 'b.tar', path: '/p/backups/b.tar' };
+    const id = await backupFiles.recordResult(other, 'o');
+    expect(await backupFiles.get(id)).toMatchObject({ protected: 0, description: '' });
+    expect(await backupFiles.get('f')).toMatchObject({ protected: 1, status: 'ACTIVE' });
+  });
+
   test('comes with the result that it was asked for, though the controller ends right after', async () => {
     await backupFiles.begin('f', 'UPDATING', { ...WORK, protected: true });
     const ended = jest.spyOn(backupFiles, 'update').mockRejectedValue(new Error('the controller has ended'));

@@ -188,7 +188,7 @@ export class BackupFiles {
     await this.#turns.run(id, async () => {
       const before = await this.find(id);
       if (isBusyForOther(before, operation)) return;
-      await this.#put({ ...file, id }, before, held && (await this.#wishedFor(held)));
+      await this.#put({ ...file, id }, before, held && (await this.#wishedFor(held, moved !== undefined)));
     });
     if (!held || held.id === id) return id;
     if (moved) await this.remove(held.id);
@@ -196,13 +196,20 @@ export class BackupFiles {
     return id;
   }
 
-  /** What an operation's user asked for the file that results; without, as it is on the file that was held by now. */
-  async #wishedFor(held: FileRow): Promise<Pick<FileRow, 'description' | 'protected'>> {
+  /**
+   * What an operation's user asked for the file that results.
+   * @param inherits that file takes the place of the one that was held: what was not asked for is as it is there by now
+   */
+  async #wishedFor(
+    held: FileRow,
+    inherits: boolean,
+  ): Promise<Partial<Pick<FileRow, 'description' | 'protected'>>> {
     const { description, protected: keep } = detailsOf(held).work!;
-    const now = (await this.find(held.id)) ?? held;
+    const former = inherits ? ((await this.find(held.id)) ?? held) : undefined;
     return {
-      description: description ?? now.description,
-      protected: keep === null ? now.protected : Number(keep),
+      ...(former && { description: former.description, protected: former.protected }),
+      ...(description !== null && { description }),
+      ...(keep !== null && { protected: Number(keep) }),
     };
   }
 

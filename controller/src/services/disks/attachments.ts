@@ -145,7 +145,10 @@ export class LendingService {
     });
   }
 
-  /** Ends a loan to a VM of a node that was removed: only the user can say that it is over. */
+  /**
+   * Ends a loan to a VM that no node tells of: of a node that was removed, or whose node says that it is gone while another that has the
+   * disk is away. Only the user can say that it is over.
+   */
   async #endStrayLoan(
     borrowerId: string,
     { vdisk }: LentDisk,
@@ -153,7 +156,9 @@ export class LendingService {
     taskId: string,
   ): Promise<TaskState> {
     const found = this.#dependencies.reconciler.loanOf(borrowerId, vdisk);
-    if (found === undefined || this.#dependencies.inventory.nodes.has(found.loan.borrowerNodeId))
+    const { inventory, links } = this.#dependencies;
+    const isUnheard = (nodeId: string) => inventory.nodes.has(nodeId) && !links.isConnected(nodeId);
+    if (found === undefined || isUnheard(found.loan.borrowerNodeId))
       throw new VirtkeepError('domain_not_found', { id: borrowerId });
     const { domain, nodeId } = found.owner;
     return this.#dependencies.nodeTasks.start({

@@ -47,6 +47,8 @@ const ASK_TIMEOUT_MS = 10_000;
 /** What could not be done is tried again after this, then after ever longer, up to the second, ms. */
 const AGAIN_MS = 5_000;
 const LONGEST_AGAIN_MS = 600_000;
+/** A result is tried that often: later it may be of before others changed the file. What is busy with it is looked at when its node returns. */
+const RESULT_TRIES = 3;
 
 export interface NodeTasksDependencies {
   tasks: TaskService;
@@ -183,13 +185,13 @@ export class NodeTasks {
   }
 
   /** Tries it after a while, again and again until it succeeds; not when the controller ends: its next start finds what is left. */
-  #later(work: () => Promise<unknown>, delayMs = AGAIN_MS): void {
+  #later(work: () => Promise<unknown>, tries = Number.POSITIVE_INFINITY, delayMs = AGAIN_MS): void {
     const { draining, log } = this.#dependencies;
     setTimeout(() => {
       if (draining.aborted) return;
       work().catch((error: unknown) => {
-        log.warn('not done yet, tried again later', { error });
-        this.#later(work, Math.min(2 * delayMs, LONGEST_AGAIN_MS));
+        log.warn('not done yet', { error, tries: tries - 1 });
+        if (tries > 1) this.#later(work, tries - 1, Math.min(2 * delayMs, LONGEST_AGAIN_MS));
       });
     }, delayMs).unref();
   }
@@ -262,7 +264,7 @@ export class NodeTasks {
         error,
       });
       // what it was about is kept busy until then
-      this.#later(() => this.takeOver(nodeId, operation));
+      this.#later(() => this.takeOver(nodeId, operation), RESULT_TRIES);
       return undefined;
     });
     if (!task) return;
