@@ -399,7 +399,7 @@ export interface ScheduledPartRow {
   status: string;
   /** `PartStep`: what it does now. */
   step: string;
-  /** What the task of the step is about, where one step has several: a saved state, a file. */
+  /** What the tasks of the step are about, where one step has several: saved states, files. */
   subject: string | null;
   /** Of the step's task; written before the task is started. */
   task_id: string | null;

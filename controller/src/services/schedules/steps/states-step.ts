@@ -27,6 +27,8 @@ export interface StatesStepDependencies {
 /** Before the backup: what was decided then stands in the mode. */
 export const BY_LIMIT = 'full_by_limit';
 
+const SEPARATOR = ',';
+
 export class StatesStep implements Step {
   readonly #dependencies: StatesStepDependencies;
 
@@ -34,13 +36,15 @@ export class StatesStep implements Step {
     this.#dependencies = dependencies;
   }
 
+  /** Decides once which states go: a merge takes long, and what somebody saves meanwhile is not the limit's to delete. */
   async plan(part: OpenPart): Promise<Planned | null> {
     const { row, definition } = part;
     const domain = this.#dependencies.inventory.domains.get(row.entity_id)?.domain;
     // once begun it goes on, although what it counts grows less by it
     if (!domain || (row.subject === null && !(await this.#isReached(part)))) return null;
-    const [state] = statesToDelete(definition, domain);
-    return state === undefined ? null : { subject: state.id };
+    const present = statesToDelete(definition, domain).map(({ id }) => id);
+    const left = row.subject === null ? present : decidedOf(row).filter(id => present.includes(id));
+    return left.length === 0 ? null : { subject: left.join(SEPARATOR) };
   }
 
   async #isReached({ row, definition }: OpenPart): Promise<boolean> {
@@ -52,7 +56,7 @@ export class StatesStep implements Step {
   }
 
   begin({ row }: OpenPart, user: Actor, taskId: string): Promise<unknown> {
-    const state = { id: row.subject!, bandwidth: 0 };
+    const state = { id: decidedOf(row)[0]!, bandwidth: 0 };
     return this.#dependencies.snapshots.remove(row.entity_id, state, user, taskId);
   }
 
@@ -60,3 +64,6 @@ export class StatesStep implements Step {
     return isGood(task) ? { go: 'again' } : goOnAfter('next', task, 'A saved state was not deleted');
   }
 }
+
+/** Ids of the states that are still to go, the one of its task first. */
+const decidedOf = ({ subject }: OpenPart['row']): string[] => (subject ?? '').split(SEPARATOR);

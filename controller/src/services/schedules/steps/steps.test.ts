@@ -2,6 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { definition, fileRow } from '../sample-files.ts';
 import { BackupStep } from './backup-step.ts';
+import { BY_LIMIT, StatesStep } from './states-step.ts';
 import type { EndedTask, OpenPart } from './step.ts';
 import { TrimStep } from './trim-step.ts';
 import { VerifyStep } from './verify-step.ts';
@@ -96,6 +97,29 @@ test('a part whose old restore points were not taken out goes on, and keeps the 
     columns: { error_json: expect.stringContaining('"msg_key":"internal"') },
     note: `Old restore points were not taken out: ${error.message}`,
   });
+});
+
+test('the limit deletes the states that there were when it was reached, and none that somebody saves meanwhile', async () => {
+  const saved = (id: string) => ({ id, name: id, backupId: '', created: new Date() });
+  let savedStates = [saved('a'), saved('b')];
+  const removed: string[] = [];
+  const step = new StatesStep({
+    inventory: { domains: { get: () => ({ domain: { savedStates } }) } },
+    snapshots: { remove: async (_domain: string, { id }: { id: string }) => void removed.push(id) },
+  } as never);
+  const part = {
+    row: { entity_id: 'vm', step: 'clear', mode: BY_LIMIT, subject: null as string | null },
+    definition: definition({ increment_limit: 1, options: { increment: true } }),
+  } as unknown as OpenPart;
+  for (let planned = await step.plan(part); planned !== null; planned = await step.plan(part)) {
+    part.row.subject = planned.subject!;
+    await step.begin(part, { id: 'u', username: 'u' }, 't');
+    savedStates = [
+      ...savedStates.filter(({ id }) => !removed.includes(id)),
+      saved(`after ${removed.at(-1)}`),
+    ];
+  }
+  expect(removed).toEqual(['a', 'b']);
 });
 
 test('a backup is compared once, also when the clock of its node is behind', async () => {
