@@ -57,9 +57,11 @@ export interface BackupOptions
 }
 
 /** What a scheduler says of a backup beyond what users do. */
-export interface BackupLimits {
+export interface BackupPlan {
   /** Rates that backups on one node share by their keys, beside the one of its own. */
   limits?: readonly { key: string; bytesPerSecond: number }[];
+  /** Its increment extends nothing that there is by now, and makes an archive that can be extended. */
+  newArchive?: boolean;
 }
 
 export interface RestoreOptions
@@ -129,14 +131,14 @@ export class BackupService {
     { bandwidth, ...options }: BackupOptions,
     user: Actor,
     taskId: string,
-    { limits = [] }: BackupLimits = {},
+    { limits = [], newArchive = false }: BackupPlan = {},
   ): Promise<TaskState> {
     const { domain, nodeId } = this.#dependencies.inventory.oneDomain(options.domain);
     const excluded = options.exclude_vdisks ?? [];
     const unknown = excluded.find(id => !domain.disks.some(disk => disk.id === id));
     if (unknown !== undefined)
       throw new VirtkeepError('vdisk_not_found', { id: unknown, field: 'exclude_vdisks' });
-    const extension = await this.#dependencies.extensions.choose(options, domain, nodeId);
+    const extension = await this.#dependencies.extensions.choose({ ...options, newArchive }, domain, nodeId);
     this.#dependencies.nodeTasks.assertReady(nodeId);
     const { file } = extension;
     const poolId = this.#poolOf(extension, nodeId);

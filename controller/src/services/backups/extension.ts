@@ -19,6 +19,8 @@ export interface ExtensionOptions {
   increment?: boolean | undefined;
   datapool?: string | undefined;
   hold_states?: boolean | undefined;
+  /** An increment is wanted, but what there is is not to be extended. */
+  newArchive?: boolean | undefined;
 }
 
 export interface Extension {
@@ -46,7 +48,7 @@ export class ExtensionChooser {
   }
 
   /**
-   * `backup` extends that one and no other; `increment` the newest that can be extended, or makes a new one.
+   * `backup` extends that one and no other; `increment` the newest that can be extended, or makes a new one; with `newArchive` it always does.
    * @throws conflicting_fields, invalid_field, file_not_found, file_busy, not_extendable, pool_read_only, pool_outside.
    */
   async choose(options: ExtensionOptions, domain: Domain, nodeId: string): Promise<Extension> {
@@ -60,7 +62,7 @@ export class ExtensionChooser {
       return { file, fallback: false, fallbackReason: '', datapool: undefined };
     }
     if (!options.increment) return { file: undefined, fallback: false, fallbackReason: '', datapool };
-    return { ...(await this.#latest(datapool, domain, nodeId)), fallback: true, datapool };
+    return { ...(await this.#latest({ ...options, datapool }, domain, nodeId)), fallback: true, datapool };
   }
 
   /** A backup given as `datapool` is meant as `backup` when it can be extended and no pool has that id. */
@@ -109,15 +111,15 @@ export class ExtensionChooser {
   }
 
   async #latest(
-    datapool: string | undefined,
+    { datapool, newArchive }: Pick<ExtensionOptions, 'datapool' | 'newArchive'>,
     domain: Domain,
     nodeId: string,
   ): Promise<{ file: FileRow | undefined; fallbackReason: string }> {
     const archives = await this.#archives(domain, datapool);
     const file = archives.find(one => this.#isExtendable(one, domain, nodeId));
-    if (file) return { file: await this.#backupFiles.unused(file.id), fallbackReason: '' };
+    if (file && !newArchive) return { file: await this.#backupFiles.unused(file.id), fallbackReason: '' };
     const [newest] = archives;
-    if (!newest) return { file: undefined, fallbackReason: '' };
+    if (!newest || file) return { file: undefined, fallbackReason: '' };
     const reason = this.#whyNot(newest, domain, nodeId) || 'its data pool cannot be written';
     return { file: undefined, fallbackReason: `${newest.filename} cannot be extended: ${reason}` };
   }

@@ -45,7 +45,9 @@ export class BackupStep implements Step {
     const { bandwidth } = definition;
     const limits = bandwidth === 0 ? [] : [{ key: run.scheduled_task_id, bytesPerSecond: bandwidth }];
     const request = { ...options, ...named, domain: row.entity_id };
-    return this.#dependencies.backups.backup(request, user, taskId, { limits });
+    // what was not there when it was decided may be another task's, whose rules let restore points go
+    const newArchive = row.extend_id === null;
+    return this.#dependencies.backups.backup(request, user, taskId, { limits, newArchive });
   }
 
   async ended({ row, run, definition }: OpenPart, task: EndedTask): Promise<StepEnd> {

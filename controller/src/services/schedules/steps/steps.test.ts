@@ -49,6 +49,27 @@ test.each([
   expect(recorded).toEqual(example.recorded);
 });
 
+test.each([
+  { extend_id: null, newArchive: true },
+  { extend_id: 'f', newArchive: false },
+])(
+  'an increment that was decided to extend $extend_id extends nothing else that is there by now',
+  async example => {
+    const asked: unknown[] = [];
+    const step = new BackupStep({
+      backups: { backup: async (...request: unknown[]) => void asked.push(request.at(-1)) },
+      nodeName: () => 'n1',
+    } as never);
+    const part = {
+      row: { entity_id: 'vm', entity_name: 'vm', mode: 'increment', ...example },
+      run: { scheduled_task_id: 'task', due_time: null, created: '2026-03-01T02:00:00.000Z' },
+      definition: definition({ options: { increment: true } }),
+    } as unknown as OpenPart;
+    await step.begin(part, { id: 'u', username: 'u' }, 't');
+    expect(asked).toMatchObject([{ newArchive: example.newArchive }]);
+  },
+);
+
 describe('a backup that its node says has not the space', () => {
   const step = new BackupStep({ poolName: () => 'bulk' } as never);
   const refused = (estimate: number, free_space_cleanup: boolean, pool = 'bulk') => {
