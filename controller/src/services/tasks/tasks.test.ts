@@ -113,6 +113,17 @@ test('a lost task that is heard of goes on', async () => {
   expect((await tasks.get(row.id)).row).toMatchObject({ status: 'IN_PROGRESS', progress: 10 });
 });
 
+test('a lost task that is heard of keeps its locks, although somebody releases them just then', async () => {
+  const { row } = await create();
+  await tasks.markLost(row.node_id!);
+  const released: string[] = [];
+  tasks.setReleaser(async id => void released.push(id));
+  const heard = tasks.update(row.id, { progress: 10 });
+  await expect(tasks.releaseLocks(row.id)).rejects.toMatchObject({ msgKey: 'not_cancellable' });
+  await heard;
+  expect([released, (await tasks.get(row.id)).row.status]).toEqual([[], 'IN_PROGRESS']);
+});
+
 test('a parent is cancelled with its parts', async () => {
   const parent = await create({ multitask: true });
   const parts = [await create({ parent: parent.row.id }), await create({ parent: parent.row.id })];

@@ -299,17 +299,19 @@ export class TaskService {
    * Gives up a LOST task: it fails as `outcome_unknown` and what it had locked is free.
    * @throws not_cancellable for any other state: a node that answers keeps its locks itself.
    */
-  async releaseLocks(id: string): Promise<TaskState> {
-    const state = await this.get(id);
-    if (state.row.status !== 'LOST')
-      throw new VirtkeepError('not_cancellable', { id, status: state.row.status });
-    await this.#releaser(id);
-    await this.#store.set(id, { locks_released: 1 });
-    await this.finish(id, {
-      status: 'FAILED',
-      error: new VirtkeepError('outcome_unknown', { node: state.row.node_id ?? '' }),
+  releaseLocks(id: string): Promise<TaskState> {
+    // in its turn: its node may be back and tell of it just now
+    return this.#turns.run(id, async () => {
+      const { row } = await this.get(id);
+      if (row.status !== 'LOST') throw new VirtkeepError('not_cancellable', { id, status: row.status });
+      await this.#releaser(id);
+      await this.#store.set(id, { locks_released: 1 });
+      await this.#finish(id, {
+        status: 'FAILED',
+        error: new VirtkeepError('outcome_unknown', { node: row.node_id ?? '' }),
+      });
+      return this.get(id);
     });
-    return this.get(id);
   }
 
   /** Asks the nodes about everything unfinished. @returns how many were asked about and how many changed. */
