@@ -38,9 +38,14 @@ const archives = () => readdirSync(join(directory, 'backups')).filter(name => !n
 const tails = () => readdirSync(join(directory, 'backups')).filter(name => name.includes('.tail'));
 
 /** Converts the archive; `before` happens before the step of that name. */
-async function convert(before: Record<string, () => void> = {}, keepsSource = false): Promise<void> {
+async function convert(
+  before: Record<string, () => void> = {},
+  keepsSource = false,
+  now: Partial<PoolRecord> = {},
+): Promise<void> {
   commit.mockClear();
-  const pool = { id: 'p', name: 'p', path: directory, active: true } as PoolRecord;
+  const there = { active: true, mounted: true, hasDirectory: true };
+  const pool = { id: 'p', name: 'p', kind: 'local', path: directory, ...there } as PoolRecord;
   const context = {
     id: 'o',
     signal,
@@ -55,7 +60,10 @@ async function convert(before: Record<string, () => void> = {}, keepsSource = fa
   } as unknown as OperationContext;
   const source = { pool, path, filename: 'a.tar' };
   const plan = { source, target: pool, directory: join(directory, 'backups'), keepsSource };
-  const dependencies = { filesChanged: () => {} } as unknown as WorkflowDependencies;
+  const dependencies = {
+    filesChanged: () => {},
+    pools: async () => [{ ...pool, ...now }],
+  } as unknown as WorkflowDependencies;
   const request = RecompressBackupRequest.fromPartial({ compress: true });
   await recompressWorkflow(dependencies, request, plan)(context);
 }
@@ -63,6 +71,11 @@ async function convert(before: Record<string, () => void> = {}, keepsSource = fa
 test('the other form takes the place of an archive', async () => {
   await convert();
   expect(archives()).toEqual(['a.tar.zst']);
+});
+
+test('a pool that went away before its turn came gets nothing', async () => {
+  await expect(convert({}, false, { mounted: false })).rejects.toMatchObject({ msgKey: 'pool_not_mounted' });
+  expect(archives()).toEqual(['a.tar']);
 });
 
 test('an archive that somebody wrote to while the lock on it was lost is not replaced', async () => {
