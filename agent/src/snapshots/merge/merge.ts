@@ -315,7 +315,8 @@ class Merge {
     if (this.#request.stateFiles || (step.do !== 'wait' && step.do !== 'pivot')) return;
     const { targetDev } = step;
     if (!this.#mayEnd(picture, targetDev)) return;
-    const top = picture.live.get(targetDev)!.path;
+    const top = picture.live.get(targetDev)?.path;
+    if (top === undefined) return;
     // one that does not end may be on its way to its pivot: then it is as it was noted
     await endBlockJob(domain, targetDev)
       .then(() => noteStopped(domain, top))
