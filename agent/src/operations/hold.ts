@@ -78,11 +78,10 @@ export class OperationHold implements Hold {
     const { id, message, signal } = this.#operation;
     const desired = await orAborted(again(), signal);
     throwIfAborted(signal);
-    const held = this.#operation.record.locks;
-    const missing = desired.filter(lock => !held.some(kept => covers(kept, lock)));
+    const missing = desired.filter(lock => !this.has(lock));
     if (missing.length === 0) return;
     this.#table.acquire({ operationId: id, kind: message.kind }, missing);
-    this.#operation.holds([...held, ...missing]);
+    this.#operation.holds([...this.#operation.record.locks, ...missing]);
   }
 }
 

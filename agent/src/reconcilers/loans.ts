@@ -8,7 +8,7 @@ import type { Libvirt } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Logger } from '@virtkeep/shared/log';
-import { isNoDomain } from '../libvirt/errors.ts';
+import { unlessGone } from '../libvirt/domains.ts';
 import type { OperationRunner } from '../operations/runner.ts';
 import { type ZfsHoldings, zfsHoldings } from '../snapshots/index.ts';
 import type { Lock } from '../workflows/context.ts';
@@ -244,14 +244,8 @@ export class LoanReconciler {
   }
 }
 
-async function isActive(libvirt: Libvirt, id: string): Promise<boolean> {
-  try {
-    return await (await libvirt.domainByUuid(id)).isActive();
-  } catch (error) {
-    if (isNoDomain(error)) return false;
-    throw error;
-  }
-}
+const isActive = (libvirt: Libvirt, id: string): Promise<boolean> =>
+  unlessGone(async () => (await libvirt.domainByUuid(id)).isActive(), false);
 
 /** Actions that share a domain, since one operation holds it. */
 function togetherOf(actions: readonly LoanAction[]): LoanAction[][] {

@@ -20,7 +20,7 @@ import { lentImageRefusal } from './foreign-source.ts';
 import type { LentSource } from './freezer.ts';
 import { freezerOf } from './freezers.ts';
 import { attachmentsOfParty, type Party } from './lender.ts';
-import { noteAttachment, noteLoan } from './loan.ts';
+import { isSame, noteAttachment, noteLoan } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
 import { freeTarget } from './target.ts';
 
@@ -114,13 +114,9 @@ async function checkBorrower(
     });
 }
 
-async function isCloneKept(
-  dependencies: WorkflowDependencies,
-  { ownerId, diskId, borrowerId }: AttachRequest,
-): Promise<boolean> {
-  const { metadata } = await requireParty(dependencies, ownerId);
-  const loan = metadata.loans?.find(known => known.diskId === diskId && known.borrowerId === borrowerId);
-  return loan?.cloneKept === true;
+async function isCloneKept(dependencies: WorkflowDependencies, request: AttachRequest): Promise<boolean> {
+  const { metadata } = await requireParty(dependencies, request.ownerId);
+  return metadata.loans?.find(known => isSame(known, request))?.cloneKept === true;
 }
 
 function targetsOf({ live, config }: Party): string[] {

@@ -6,6 +6,7 @@ import { type DomainConfig, type LentDisk, lentDiskIdOf, lentDiskXml } from '../
 import { isNoDomain } from '../../libvirt/errors.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { type Party, readParty } from './lender.ts';
+import { requireParty } from './parties.ts';
 
 /** So often the domain may be started or stopped by others while it gets the disk. */
 const TRIES = 4;
@@ -15,14 +16,13 @@ const TRIES = 4;
  * @throws VirtkeepError domain_not_found, no_free_slot, power_state_conflict; libvirt_failed as LibvirtError
  */
 export async function plug(
-  { libvirt }: Pick<WorkflowDependencies, 'libvirt'>,
+  dependencies: WorkflowDependencies,
   domainId: string,
   disk: LentDisk,
 ): Promise<void> {
   let domain = domainId;
   for (let tried = 0; tried < TRIES; tried += 1) {
-    const party = await readParty(libvirt(), domainId);
-    if (!party) throw new VirtkeepError('domain_not_found', { id: domainId });
+    const party = await requireParty(dependencies, domainId);
     const flags = missingFrom(party, disk);
     if (flags === 0) return;
     await plugInto(party, disk, flags);

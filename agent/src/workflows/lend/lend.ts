@@ -41,7 +41,7 @@ async function lend(
   const { ownerId, diskId, borrowerId, borrowerNodeId } = request;
   for (const warning of request.warnings) warn(warning);
   const { metadata } = await requireParty(dependencies, ownerId);
-  const isKnown = metadata.loans?.some(loan => loan.diskId === diskId && loan.borrowerId === borrowerId);
+  const isKnown = metadata.loans?.some(loan => isSame(loan, request));
   // a loan that was there before stays when this fails
   if (!isKnown)
     effects.begin({ type: 'loan', ownerId, diskId, borrowerId, unplug: false, keepClone: false }, 'failure');
