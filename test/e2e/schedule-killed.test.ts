@@ -24,6 +24,9 @@ afterAll(() => world?.stop());
 const partsOf = async (run: string): Promise<Json[]> =>
   (await world.rest.get<Json>(`/api/tasks/?parent=${run}`)).results;
 
+/** A start that was cut off in the middle, so that its node does not know of it: the task is begun anew under another id. */
+const isCutOff = ({ error }: Json): boolean => error?.msg_key === 'operation_unknown';
+
 /** When it dies; a part of a run is a task. */
 const MOMENTS: Record<string, (run: string) => Promise<boolean>> = {
   'as soon as the run is accepted': async () => true,
@@ -49,13 +52,15 @@ test.each(Object.keys(MOMENTS))('%s', async moment => {
       await world.controller.daemon.start();
       await world.connected();
     }
-    expect((await world.rest.waitTask(run, PATIENCE_MS)).status).toBe('SUCCESS');
-    const parts = await partsOf(run);
+    const ended = await world.rest.waitTask(run, PATIENCE_MS);
+    const parts = (await partsOf(run)).filter(part => !isCutOff(part));
+    // the whole of what went wrong, not its status alone
+    const failed = [ended, ...parts].filter(({ status }) => status !== 'SUCCESS');
+    expect(failed).toEqual([]);
     const of = (name: string) => parts.filter(part => part.name === name);
     expect([of('domain_backup').length, of('file_verify').length]).toEqual([3, 3]);
     // the first run has nothing to delete, the second the three files of the first
     expect(of('file_remove')).toHaveLength(isKilled ? 0 : 3);
-    expect(parts.every(({ status }) => status === 'SUCCESS')).toBe(true);
   }
   const { results: runs } = await world.rest.get<Json>(`/api/scheduled-tasks/${task.id}/runs/`);
   expect(runs.map(({ status }: Json) => status)).toEqual(['SUCCESS', 'SUCCESS']);

@@ -1,5 +1,6 @@
 /** The controller dies at each write to its database, in the middle of runs, of retention, and between a decision and its record. */
 import { expect, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ScheduleWorld } from './test-kit.ts';
 
 const DUE = '2026-03-01T02:00:00Z';
@@ -31,6 +32,36 @@ async function story(writes: number): Promise<{ world: ScheduleWorld; died: bool
   }
   return { world, died };
 }
+
+test('what its node does not know, since the start was cut off, is begun anew, whatever step it is', async () => {
+  const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+  world.files.add('a-1');
+  const task = await world.add({ verbose_name: 'nightly', start_date: DUE, entities: ['a'], all: false });
+  world.now = Date.parse(DUE);
+  const tried = new Map<string, number>();
+  for (let isOver = false; !isOver; ) {
+    await world.tick(world.now + 5_000);
+    const open = (await world.tasks.unfinished()).filter(({ row }) => row.is_multitask === 0);
+    for (const one of open) {
+      const before = tried.get(one.row.name) ?? 0;
+      tried.set(one.row.name, before + 1);
+      if (before > 0) await world.nodeEnds(one);
+      else
+        await world.tasks.finish(one.row.id, {
+          status: 'FAILED',
+          error: new VirtkeepError('operation_unknown', { node: 'n1' }),
+        });
+      await world.scheduler.settled();
+    }
+    isOver = open.length === 0 && (await world.store.running()).length === 0;
+  }
+  expect(await world.runs(task)).toMatchObject([{ status: 'SUCCESS' }]);
+  expect(Object.fromEntries(tried)).toEqual({ backup: 2, file_remove: 2 });
+  expect(world.removed).toEqual(['a-1']);
+  const decisions = await world.disk.selectFrom('retention_decisions').selectAll().execute();
+  expect(decisions).toMatchObject([{ filename: 'a-1', status: 'REMOVED' }]);
+  await world.close();
+});
 
 async function isWhole(world: ScheduleWorld): Promise<void> {
   const runs = await world.disk.selectFrom('scheduled_runs').selectAll().execute();

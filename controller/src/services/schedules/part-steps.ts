@@ -131,7 +131,22 @@ export class PartSteps {
     const task = await this.#dependencies.tasks.find(row.task_id);
     if (task === undefined) return this.#startTask(part, step, row.task_id);
     if (!isFinal(task.row.status)) return false;
-    return this.#take(part, await step.ended(part, endedTask(task)));
+    const ended = endedTask(task);
+    if (step.unbegun !== undefined && ended.error !== null && isCutOff(ended.error, row))
+      return this.#beginAnew(part, ended.error, await step.unbegun(part));
+    return this.#take(part, await step.ended(part, ended));
+  }
+
+  /** Nothing was done: the step's task is planned anew, under another id. */
+  async #beginAnew(
+    { row }: OpenPart,
+    error: VirtkeepError,
+    columns: Partial<ScheduledPartRow>,
+  ): Promise<boolean> {
+    const { parts } = this.#dependencies;
+    await parts.note(row, `Attempt ${row.attempt} failed: ${error.message}`);
+    await parts.write(row, { ...columns, task_id: null, attempt: row.attempt + 1 });
+    return true;
   }
 
   async #planNext(part: OpenPart, step: Step): Promise<boolean> {
@@ -260,11 +275,15 @@ export class PartSteps {
 
 const isCancel = ({ msgKey }: VirtkeepError): boolean => msgKey === 'canceled';
 
+/** Whether a task's start was cut off in the middle, and may be made again. */
+const isCutOff = (error: VirtkeepError, { attempt }: ScheduledPartRow): boolean =>
+  hasKey(error, 'operation_unknown') && attempt <= MAX_UNKNOWN;
+
 /** In ms; null: there is no further attempt. */
 function delayBeforeNext({ row, definition }: OpenPart, error: VirtkeepError): number | null {
   const { retries, retry_delay_s } = definition;
   if (row.file_id !== null) return null;
-  if (error.msgKey === 'operation_unknown' && row.attempt <= MAX_UNKNOWN) return 0;
+  if (isCutOff(error, row)) return 0;
   if (row.attempt > retries || !ERRORS[error.msgKey].retryable) return null;
   return Math.min(LONGEST_DELAY_MS, retry_delay_s * 1000 * 2 ** (row.attempt - 1));
 }

@@ -108,6 +108,12 @@ export class Deletions implements Step {
     return this.#dependencies.fileActions.remove(decision.file_id, user, taskId);
   }
 
+  /** Its decision stands, under an id that no task has. */
+  async unbegun({ row }: OpenPart): Promise<Record<string, never>> {
+    await this.#dependencies.store.updateDecision(row.task_id!, { id: newId() });
+    return {};
+  }
+
   async ended(part: OpenPart, task: EndedTask): Promise<StepEnd> {
     const decisions = await this.#dependencies.store.decisions(part.row);
     const decision = decisions.find(({ id }) => id === part.row.task_id);

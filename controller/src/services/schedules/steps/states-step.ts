@@ -60,6 +60,10 @@ export class StatesStep implements Step {
     return this.#dependencies.snapshots.remove(row.entity_id, state, user, taskId);
   }
 
+  async unbegun(): Promise<Record<string, never>> {
+    return {};
+  }
+
   async ended(_part: OpenPart, task: EndedTask): Promise<StepEnd> {
     return isGood(task) ? { go: 'again' } : goOnAfter('next', task, 'A saved state was not deleted');
   }

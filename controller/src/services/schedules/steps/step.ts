@@ -43,6 +43,11 @@ export interface Step {
   begin(part: OpenPart, user: Actor, taskId: string): Promise<unknown>;
   /** @param task has an outcome */
   ended(part: OpenPart, task: EndedTask): Promise<StepEnd>;
+  /**
+   * The part's task was never begun: its start was cut off, and its node does not know of it. What is to be written of the part, so that the
+   * step plans the same once more. Absent: the step ends, and its part begins once more as a whole. May be called again for the same.
+   */
+  unbegun?(part: OpenPart): Promise<Partial<ScheduledPartRow>>;
   /** Its part has failed, since nobody knew what became of the task, and now the task has succeeded. May be called again for the same. */
   endedLate?(part: OpenPart, task: EndedTask): Promise<void>;
 }

@@ -156,3 +156,21 @@ test('a backup is compared once, also when the clock of its node is behind', asy
   row.record_json = JSON.stringify({ ...JSON.parse(row.record_json), hash_sum });
   expect(await step.plan({ ...part, row: { ...part.row, subject: 'f' } })).toBeNull();
 });
+
+test('a comparison whose start was cut off is made, and none before it again', async () => {
+  const files = ['new', 'old'].map((id, age) => fileRow(id, id, age));
+  const step = new VerifyStep({
+    backupFiles: { filesOf: async () => files } as never,
+    fileActions: {} as never,
+  });
+  const row = { entity_id: 'vm', file_id: null, subject: 'new,old' as string | null };
+  const part = {
+    row,
+    definition: definition({ action: 'verify', verify_scope: 'all' }),
+  } as unknown as OpenPart;
+  Object.assign(row, await step.unbegun(part));
+  expect(row.subject).toBe('new');
+  expect(await step.plan(part)).toEqual({ subject: 'new,old' });
+  Object.assign(row, { subject: 'new' }, await step.unbegun(part));
+  expect(await step.plan(part)).toEqual({ subject: 'new' });
+});

@@ -44,6 +44,10 @@ export class TrimStep implements Step {
     return this.#dependencies.fileActions.trim(row.file_id!, { keep_states }, user, taskId);
   }
 
+  async unbegun(): Promise<Record<string, never>> {
+    return {};
+  }
+
   /** The backup is good without it; the next run tries again. */
   async ended(_part: OpenPart, task: EndedTask): Promise<StepEnd> {
     return isGood(task) ? { go: 'next' } : goOnAfter('next', task, 'Old restore points were not taken out');

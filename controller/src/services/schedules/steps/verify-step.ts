@@ -4,7 +4,7 @@
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Actor } from '../../../auth/principal.ts';
-import type { FileRow } from '../../../store/schema.ts';
+import type { FileRow, ScheduledPartRow } from '../../../store/schema.ts';
 import type { BackupFiles } from '../../backup-files/backup-files.ts';
 import { detailsOf, lastPointOf } from '../../backup-files/record.ts';
 import { isArchive } from '../../backup-files/usable.ts';
@@ -49,6 +49,11 @@ export class VerifyStep implements Step {
 
   begin({ row }: OpenPart, user: Actor, taskId: string): Promise<unknown> {
     return this.#dependencies.fileActions.verify(comparedBy({ row }).at(-1)!, user, taskId);
+  }
+
+  /** Its file has not been compared. */
+  async unbegun(part: OpenPart): Promise<Partial<ScheduledPartRow>> {
+    return { subject: comparedBy(part).slice(0, -1).join(SEPARATOR) };
   }
 
   async ended(_part: OpenPart, task: EndedTask): Promise<StepEnd> {
