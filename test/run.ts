@@ -2,8 +2,9 @@
  * Runs the tests, tells which files took longest and what failed, and prints, as the very last line, how many passed and failed.
  * usage: run.ts [project…]   (unit, contract, integration, e2e; default all of them; soak only when it is asked for)
  *
- * Two lanes run side by side: unit and contract tests, which compute, and those that start hypervisor nodes, three files at a
- * time: each has a world of its own, and waits for emulated guests more than it works.
+ * Two lanes run side by side: unit and contract tests, which compute, two files at a time, so that no core is idle when the other
+ * lane has ended; and those that start hypervisor nodes, three files at a time: each has a world of its own, and waits for emulated
+ * guests more than it works.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -49,7 +50,7 @@ const LANES: readonly Lane[] = [
   {
     projects: ['unit', 'contract'],
     flags: ['--testTimeout=300000'],
-    workers: 1,
+    workers: 2,
     limitMinutes: 80,
   },
   { projects: ['integration', 'e2e'], flags: [], workers: 3, limitMinutes: 80 },
