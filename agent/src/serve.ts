@@ -54,17 +54,19 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
     },
   });
   for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => shutdown.signal(name));
+  const stopping = new AbortController();
+  const sweep = () => void parts.uploads.sweep(stopping.signal);
   link.onChange(connected => {
     server.setHealthy(connected && shutdown.state === 'serving');
-    if (connected) runner.retryNow();
+    if (!connected) return;
+    runner.retryNow();
+    sweep();
   });
   inventory.start();
   parts.guests.start();
   parts.lending.start();
   void link.open();
   cleanUp(parts, config, log);
-  const stopping = new AbortController();
-  const sweep = () => void parts.uploads.sweep(stopping.signal);
   const sweeper = setInterval(sweep, SWEEP_MS);
   const janitor = setInterval(() => cleanUp(parts, config, log), HOUR_MS);
   log.info('agent is serving', {

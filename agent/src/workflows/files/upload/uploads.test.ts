@@ -13,7 +13,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { BACKUPS_DIR, guardBackups } from '@virtkeep/shared/beneath';
 import { createLogger } from '@virtkeep/shared/log';
 import type { PoolRecord } from '../../../pools/index.ts';
@@ -128,6 +128,52 @@ test('what cannot be reached is given up, and goes when it can', async () => {
   pool = { ...pool, mounted: true };
   await uploads.sweep(signal);
   expect(hidden()).toEqual([]);
+});
+
+describe('a file that has its name, though its operation was stopped before it ended', () => {
+  /** What a stop of the agent leaves after the last step. */
+  async function published(request: Partial<NewUpload> = {}): Promise<void> {
+    const { partial, path } = await started().create({ ...NEW, ...request }, signal);
+    const records = new UploadRecords(settings);
+    const receiver = new Receiver(records.find('u')!, records);
+    await receiver.take(part(0, BYTES), signal);
+    await receiver.close();
+    records.change('u', { isVerified: true });
+    renameSync(partial.path, path);
+  }
+  const aDayLater = () => {
+    const records = new UploadRecords(settings);
+    records.change('u', { idle: { ...records.find('u')!.idle, idleMs: 86_400_000 } });
+  };
+
+  test('goes when who sent it ends it', async () => {
+    await published();
+    await started().remove('u');
+    expect(readdirSync(backups())).toEqual([]);
+  });
+
+  test('stays when nobody asks for it any more: it is whole, and others may use it', async () => {
+    await published();
+    aDayLater();
+    const uploads = started();
+    await uploads.sweep(signal);
+    expect(uploads.get('u').isDone).toBe(true);
+    expect(readFileSync(backups('vm.tar')).equals(BYTES)).toBe(true);
+  });
+
+  test('goes when it was sent in one go: that has failed', async () => {
+    await published({ isOneWrite: true });
+    await started().sweep(signal);
+    expect(readdirSync(backups())).toEqual([]);
+  });
+
+  test('stays when it is another one', async () => {
+    await published();
+    rmSync(backups('vm.tar'));
+    writeFileSync(backups('vm.tar'), 'mine');
+    await started().remove('u');
+    expect(readFileSync(backups('vm.tar'), 'utf8')).toBe('mine');
+  });
 });
 
 test('nothing is removed through a link in the place of its directory', async () => {
