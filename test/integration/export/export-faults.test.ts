@@ -56,7 +56,7 @@ afterAll(async () => {
   await small?.unmount();
 });
 
-const start = (format: string) => lab.startExport(packed, { format });
+const start = (format: string, filename = packed) => lab.startExport(filename, { format });
 
 function expectNothing(): void {
   expect(lab.files()).toEqual(before);
@@ -75,11 +75,25 @@ test.each([
   expectNothing();
 });
 
+// its disks are read where they stand
+test.each(few(['read.after', 'copy.mid', 'publish.after'], 'copy.mid'))(
+  'of a plain archive: kill -9 of the agent, and cancel, at %s',
+  async moment => {
+    const point = `export_backup.${moment}`;
+    const killed = await lab.alone.killedAt(point, () => start('ova', archive));
+    expect(killed).toMatchObject(INTERRUPTED);
+    expectNothing();
+    const canceled = await lab.alone.canceledAt(point, () => start('ova', archive));
+    expect(canceled.state).toBe(OperationState.CANCELED);
+    expectNothing();
+  },
+);
+
 test.each([
-  ...few(['check.after', 'read.after', 'copy.mid', 'publish.before'], 'copy.mid').map(moment => [
-    'ova',
-    moment,
-  ]),
+  ...few(
+    ['check.after', 'read.mid', 'read.after', 'copy.mid', 'publish.before', 'publish.after'],
+    'copy.mid',
+  ).map(moment => ['ova', moment]),
   ...few(
     [
       ['ovf', 'copy.after'],

@@ -206,9 +206,33 @@ describe('what stops it leaves nothing', () => {
     expect(await picture()).toEqual(before);
   });
 
+  // their images are read where they stand, or out of one stream
   test.each(
     few(
-      ['check.after', 'read.after', 'disks.before', 'disks.after', 'define.after', 'start.before'],
+      ['shop.ova', 'beside.ovf', 'mail.vma'].flatMap(file =>
+        ['read.after', 'disks.mid', 'define.after'].map(at => [file, at]),
+      ),
+      ['beside.ovf', 'disks.mid'],
+      ['mail.vma', 'disks.mid'],
+    ),
+  )('%s: kill -9 of the agent at %s', async (filename, moment) => {
+    const operation = await alone.killedAt(`appliance_restore.${moment}`, () => start(filename!));
+    expect(operation).toMatchObject(INTERRUPTED);
+    expect(await picture()).toEqual(before);
+  });
+
+  test.each(
+    few(
+      [
+        'check.after',
+        'read.after',
+        'disks.before',
+        'disks.mid',
+        'disks.after',
+        'define.after',
+        'start.before',
+        'start.after',
+      ],
       'read.after',
       'define.after',
     ),

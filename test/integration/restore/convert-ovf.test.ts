@@ -16,6 +16,7 @@ import { few } from '../../lab/few.ts';
 import { Guest } from '../../lab/guest.ts';
 import { definePool, type Pool } from '../../lab/node.ts';
 import { SmallDisk } from '../../lab/small-disk.ts';
+import { ovfOf } from './appliance-lab.ts';
 import { ConvertLab, type DiskOf, manifestOf, ova, ovf } from './convert-lab.ts';
 
 // data, a hole, and data again
@@ -52,6 +53,8 @@ beforeAll(async () => {
   const signed = { ...whole, 'shop.mf': manifestOf(whole) };
   put('shop.ova', ova(signed));
   put('packed.ova', gzipSync(ova(signed)));
+  const twins = ovfOf({ name: 'shop', disks: [two[0]!] }, { name: 'mail', disks: [two[1]!] });
+  put('twins.ova', ova({ 'twins.ovf': twins, 'one.vmdk': stream, 'two.vmdk': data }));
   put('bent.ova', ova({ ...signed, 'two.vmdk': imageOf(SYSTEM, 'vmdk', '-o', 'subformat=streamOptimized') }));
   put('cut.ova', ova(whole).subarray(0, -data.length));
   // beside each other: one as VHDX, one raw, packed and in pieces
@@ -136,9 +139,72 @@ describe('what stops it leaves nothing', () => {
     expect(made()).toEqual([]);
   });
 
+  // their images are read where they stand
   test.each(
     few(
-      ['check.after', 'read.before', 'read.after', 'copy.before', 'copy.after', 'publish.before'],
+      ['shop.ova', 'beside.ovf'].flatMap(file =>
+        ['read.after', 'copy.mid', 'publish.after'].map(at => [file, at]),
+      ),
+      ['shop.ova', 'copy.mid'],
+      ['beside.ovf', 'copy.mid'],
+    ),
+  )('%s: kill -9 of the agent at %s', async (filename, moment) => {
+    const operation = await alone.killedAt(`convert_backup.${moment}`, () => convert(filename!));
+    expect(operation).toMatchObject(INTERRUPTED);
+    expect(made()).toEqual([]);
+  });
+
+  /** The first archive has its name by then. */
+  async function atSecondVm(then: string): Promise<string> {
+    const first = 'convert_all.publish.after';
+    const pause = alone.pauseFile(first);
+    await alone.arm(`${first}=pause:${pause}`);
+    const id = await convert('twins.ova', { all: true });
+    await alone.whilePaused(pause, async () => {
+      expect(made().filter(name => name.endsWith('.tar'))).toHaveLength(1);
+      await alone.arm(then);
+    });
+    return id;
+  }
+
+  test.each(few(momentsOf(CONVERT_STEPS, 'copy.mid').slice(1), 'copy.mid', 'publish.after'))(
+    'kill -9 of the agent at %s of the second VM of a file',
+    async moment => {
+      const id = await atSecondVm(`convert_all.${moment}=kill`);
+      await alone.died();
+      await alone.up();
+      expect(await alone.ended(id)).toMatchObject(INTERRUPTED);
+      expect(made()).toEqual([]);
+    },
+  );
+
+  test.each(few(['read.after', 'copy.mid', 'publish.after'], 'copy.mid'))(
+    'cancel at %s of the second VM of a file',
+    async moment => {
+      const point = `convert_all.${moment}`;
+      const pause = alone.pauseFile(`second-${point}`);
+      const id = await atSecondVm(`${point}=pause:${pause}`);
+      await alone.whilePaused(pause, async () => {
+        await alone.operations.cancel({ id });
+      });
+      expect((await alone.ended(id)).state).toBe(OperationState.CANCELED);
+      await alone.arm('');
+      expect(made()).toEqual([]);
+    },
+  );
+
+  test.each(
+    few(
+      [
+        'check.after',
+        'read.before',
+        'read.after',
+        'copy.before',
+        'copy.mid',
+        'copy.after',
+        'publish.before',
+        'publish.after',
+      ],
       'read.after',
       'copy.after',
     ),
