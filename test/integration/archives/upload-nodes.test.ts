@@ -1,6 +1,6 @@
 /** Uploads through a real controller that is killed meanwhile, to two real nodes that share a pool. */
 import { createHash, randomBytes } from 'node:crypto';
-import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { request as httpsRequest } from 'node:https';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
@@ -53,23 +53,29 @@ async function begun(filename: string): Promise<{ at: string; task: string }> {
 }
 
 /** Begins to send, and leaves it at that. */
-function sendSome(at: string, size: number): void {
+function sendSome(at: string, size: number, { method = 'PATCH', ...own }: Record<string, string> = {}): void {
   const request = httpsRequest(new URL(at, world.rest.url), {
-    method: 'PATCH',
+    method,
     ca: readFileSync(world.controller.caFile),
     headers: {
-      ...{ ...TUS, authorization: `jwt ${world.rest.token}`, 'content-type': PART },
-      ...{ 'upload-offset': '0', 'content-length': String(BYTES.length) },
+      ...(method === 'PATCH' && { ...TUS, 'content-type': PART, 'upload-offset': '0' }),
+      ...{ authorization: `jwt ${world.rest.token}`, 'content-length': String(BYTES.length) },
+      ...own,
     },
   });
   request.on('error', () => {});
   request.write(BYTES.subarray(0, size));
 }
 
-const hiddenSize = () => {
-  const [hidden] = readdirSync(backups()).filter(name => name.endsWith('.upload'));
-  return hidden === undefined ? 0 : statSync(backups(hidden)).size;
+const hiddenSize = (directory = '') => {
+  const [hidden] = readdirSync(backups(directory)).filter(name => name.endsWith('.upload'));
+  return hidden === undefined ? 0 : statSync(backups(directory, hidden)).size;
 };
+
+interface Told {
+  verbose_name: string;
+  status: string;
+}
 
 test('a controller that is killed while bytes come: the client goes on, and the task ends well', async () => {
   const { at, task } = await begun('killed.ova');
@@ -90,6 +96,28 @@ test('a controller that is killed while bytes come: the client goes on, and the 
   expect(readFileSync(backups('killed.ova')).equals(BYTES)).toBe(true);
   expect(await world.rest.waitTask(task)).toMatchObject({ status: 'SUCCESS', progress: 100 });
   expect((await world.rest.get(at)) as object).toMatchObject({ status: 'DONE', sha256: SHA256 });
+  expect(readdirSync(backups())).toEqual(['killed.ova']);
+});
+
+test('a controller that is killed while a file comes in one request: nothing is left', async () => {
+  const query = new URLSearchParams({ datapool: shared.uuid, filename: 'whole/shop.vmdk' });
+  sendSome(`${PATH}?${query}`, 2 * MiB, { method: 'POST', 'content-type': 'application/octet-stream' });
+  const isThere = () => existsSync(backups('whole')) && hiddenSize('whole') >= MiB;
+  await waitFor('bytes on the disk', isThere, 60_000);
+  await world.controller.daemon.kill();
+  await waitFor('its end', () => !existsSync(backups('whole')), 60_000);
+  await world.controller.daemon.start();
+  for (const agent of world.agents) await world.connected(agent);
+  const ended = await waitFor(
+    'the end of its task',
+    async () => {
+      const { results } = await world.rest.get<{ results: Told[] }>('/api/tasks/');
+      return results.find(task => task.verbose_name.includes('whole/') && task.status !== 'IN_PROGRESS');
+    },
+    60_000,
+  );
+  // who sent it has left
+  expect(ended.status).toBe('CANCELED');
   expect(readdirSync(backups())).toEqual(['killed.ova']);
 });
 
