@@ -66,13 +66,17 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   recompress: [[{ file }, `{"file":${FILE}}`]],
   trim: [[{ file, removedStates: [1, 2] }, `{"file":${FILE},"removed_states":[1,2]}`]],
   recompressCopy: [[{ file }, `{"file":${FILE}}`]],
-  convertBackup: [[{ file }, `{"file":${FILE}}`]],
+  convertBackup: [
+    [{ file }, `{"file":${FILE}}`],
+    [{ file, signedBy: 'CN=a' }, `{"file":${FILE},"signed_by":"CN=a"}`],
+  ],
   refreshBackup: [
     [{ shown: ShowBackupResponse.fromPartial({ xml: '<domain/>' }) }, '{"shown":{"xml":"<domain/>"}}'],
   ],
   convertAll: [
     [{ files: [file, file] }, `{"files":[${FILE},${FILE}]}`],
     [{ files: [file], driversInjected: true }, `{"files":[${FILE}],"drivers_injected":true}`],
+    [{ files: [file], signedBy: 'CN=a' }, `{"files":[${FILE}],"signed_by":"CN=a"}`],
   ],
   exportBackup: [
     [{ file, path: '/p/a', files: ['/p/a/a.ovf'] }, `{"file":${FILE},"path":"/p/a","files":["/p/a/a.ovf"]}`],

@@ -23,6 +23,9 @@ export interface CheckedSignature {
   warnings: string[];
 }
 
+/** What of an appliance tells who vouches for it. */
+export type SignedTexts = Pick<AppliancePackage, 'path' | 'manifest' | 'certificate'>;
+
 /**
  * Checks who vouches for the manifest: its signature by the certificate's key, the chain to one of the authorities, and that each
  * certificate of it is valid now. Revocation is not asked for.
@@ -30,7 +33,7 @@ export interface CheckedSignature {
  * @throws VirtkeepError appliance_invalid
  */
 export function checkCertificate(
-  { path, manifest, certificate }: AppliancePackage,
+  { path, manifest, certificate }: SignedTexts,
   authorities: Authorities | undefined,
 ): Promise<CheckedSignature> {
   return ofAppliance(path, async () => {

@@ -32,7 +32,12 @@ export {
   type Text,
 } from './appliance.ts';
 export { MAX_DRIVE_IMAGE_BYTES, MAX_VIRTUAL_BYTES, mostOfDisk } from './bounds.ts';
-export { type Authorities, type CheckedSignature, checkCertificate } from './certificate.ts';
+export {
+  type Authorities,
+  type CheckedSignature,
+  checkCertificate,
+  type SignedTexts,
+} from './certificate.ts';
 export type { Member } from './container/container.ts';
 export type { ImageFormat } from './image/image.ts';
 export { type Blockdev, type InspectedImage, inspectImage } from './image/inspect.ts';

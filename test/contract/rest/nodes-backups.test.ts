@@ -559,13 +559,40 @@ describe('a backup out of an archive of Proxmox VE', () => {
     });
     expect(await keyOf('POST', `/api/library/${file}/remove/`, {})).toBe('file_busy');
     const made = agent.setFile({ poolId: pool.id, filename: `${newId()}.tar.zst`, compressed: true });
-    agent.succeed(String(request.operationId), { file: made });
-    expect((await answer).body).toMatchObject({ id: made.id, type: 'tar', status: 'ACTIVE' });
+    agent.succeed(String(request.operationId), { file: made, drivers_injected: true });
+    const told = { id: made.id, type: 'tar', status: 'ACTIVE', signed_by: null, drivers_injected: true };
+    expect((await answer).body).toMatchObject(told);
     expect(await fileOf(file)).toMatchObject({ status: 'ACTIVE', type: 'vma' });
     const task = (await rest.call('GET', `/api/tasks/${String(request.operationId)}/`)).body;
     expect([task.name, Object.keys(task.entities)]).toEqual(['file_convert', [made.id, file]]);
     const archive = await backedUp();
     expect(await keyOf('POST', `/api/library/${archive}/convert-backup/`, {})).toBe('file_not_convertible');
+  });
+});
+
+describe('a signed appliance', () => {
+  test('tells who signed it, when it is shown and when it becomes a backup or several', async () => {
+    const filename = `${newId()}.ova`;
+    const { id: file } = agent.setFile({ poolId: pool.id, filename, type: 'OVA', states: [] });
+    await scan();
+    const show = async () => (await rest.call('POST', '/api/domains/show-backup/', { body: { file } })).body;
+    const foreign = { trust: 'foreign', reason: 'only archives are signed' };
+    agent.show = ShowBackupResponse.fromPartial({ signature: foreign, signedBy: 'CN=signer, O=Shop' });
+    expect(await show()).toMatchObject({ signed_by: 'CN=signer, O=Shop', signature: foreign });
+    agent.show = ShowBackupResponse.fromPartial({ signature: foreign });
+    expect(await show()).toMatchObject({ signed_by: null, signature: foreign });
+    agent.show = undefined;
+    for (const kind of ['convert_backup', 'convert_all']) {
+      const all = kind === 'convert_all';
+      const answer = rest.call('POST', `/api/library/${file}/convert-backup/`, { body: { all } });
+      const begun = () => agent.calls.find(call => call.kind === kind && call.request.fileId === file);
+      await until(() => begun() !== undefined);
+      const made = agent.setFile({ poolId: pool.id, filename: `${newId()}.tar` });
+      const result = all ? { files: [made] } : { file: made };
+      agent.succeed(String(begun()!.request.operationId), { ...result, signed_by: 'CN=signer' });
+      const told = { id: made.id, signed_by: 'CN=signer', drivers_injected: false };
+      expect((await answer).body).toMatchObject(told);
+    }
   });
 });
 

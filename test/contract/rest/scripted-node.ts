@@ -515,7 +515,8 @@ export class FakeAgent {
       delete: async request => this.#start('delete_backup', request, file(request.fileId)),
       recompress: async request => this.#start('recompress', request, file(request.fileId)),
       recompressCopy: async request => this.#start('recompress_copy', request, file(request.fileId)),
-      convert: async request => this.#start('convert_backup', request, file(request.fileId)),
+      convert: async request =>
+        this.#start(request.all ? 'convert_all' : 'convert_backup', request, file(request.fileId)),
       export: async request => this.#start('export_backup', request, file(request.fileId)),
       trim: async request => this.#start('trim', request, file(request.fileId)),
       download: request => this.#download(request),

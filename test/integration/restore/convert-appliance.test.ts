@@ -4,6 +4,7 @@ import { createPrivateKey, createSign, randomBytes } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { resultOf } from '@virtkeep/shared/operation-result';
@@ -119,6 +120,33 @@ describe('a signature', () => {
   }
   const trusting = (name: string) => writeFileSync(CA_FILE, readFileSync(join(trust, `${name}.pem`)));
   afterEach(() => trusting('root'));
+
+  const shown = async (filename: string) => {
+    const file = { poolId: alone.world.node.pool(1).uuid, filename };
+    const { signedBy, warnings } = await alone.backups.show({ file });
+    return { signedBy, warnings: warnings.filter(({ key }) => key.startsWith('signature')) };
+  };
+
+  test('is told when the file is shown, with what a conversion would refuse', async () => {
+    signed('signed.ova');
+    signed('forged.ova', 'another manifest');
+    expect(await shown('signed.ova')).toEqual({ signedBy: 'CN=signer', warnings: [] });
+    lab.put('packed.ova', gzipSync(readFileSync(join(lab.directory, 'signed.ova'))));
+    expect(await shown('packed.ova')).toEqual({ signedBy: 'CN=signer', warnings: [] });
+    const refused = (reason: RegExp) => ({
+      signedBy: undefined,
+      warnings: [{ key: 'signature_refused', text: expect.stringMatching(reason) }],
+    });
+    expect(await shown('forged.ova')).toEqual(refused(/its signature is not that of its manifest/));
+    trusting('stranger');
+    expect(await shown('signed.ova')).toEqual(refused(/vouches for the certificate "CN=signer"/));
+    rmSync(CA_FILE);
+    expect(await shown('signed.ova')).toEqual(refused(new RegExp(CA_FILE)));
+    trusting('root');
+    lab.put('plain.ova', ova({ 'vm.ovf': ovf('vm', [one], { controller }), 'disk.vmdk': disk }));
+    const text = 'The appliance is not signed: nobody vouches for it.';
+    expect(await shown('plain.ova')).toEqual({ signedBy: undefined, warnings: [{ key: 'signature', text }] });
+  });
 
   test('for which an authority of the node vouches is told', async () => {
     signed('signed.ova');

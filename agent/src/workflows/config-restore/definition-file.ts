@@ -5,7 +5,13 @@
 import { fromIoError } from '@virtkeep/shared/errors';
 import { readForeign } from '@virtkeep/shared/foreign-file';
 import { MiB } from '@virtkeep/shared/units';
-import { type AppliancePackage, openAppliance, openVirtnbd, openVma } from '../../appliance/index.ts';
+import {
+  type AppliancePackage,
+  openAppliance,
+  openVirtnbd,
+  openVma,
+  type SignedTexts,
+} from '../../appliance/index.ts';
 import { type Appliance, type Envelope, readOvf } from '../../ovf/index.ts';
 import { backupTypeOf } from '../../pools/index.ts';
 import { proxmoxVmOf } from '../../proxmox/index.ts';
@@ -18,8 +24,8 @@ export type DefinitionFile =
   | {
       type: 'OVF' | 'OVA';
       envelope: Envelope;
-      /** null: they were not looked for. */
-      files: PackageFiles | null;
+      /** What lies with the descriptor; null: it was not looked for. */
+      beside: { files: PackageFiles; signed: SignedTexts } | null;
     }
   | { type: 'vma'; appliance: Appliance };
 
@@ -28,7 +34,7 @@ const MAX_BYTES = { xml: 4 * MiB, OVF: 8 * MiB };
 
 export interface ReadOptions {
   signal: AbortSignal;
-  /** Which of the files that a descriptor names are there is looked for, too. */
+  /** Which of the files that a descriptor names are there is looked for, too, and its manifest and certificate. */
   looksForFiles?: boolean;
   /** Restore point of a backup of virtnbdbackup's, by its number or name; empty: the newest. */
   state?: string;
@@ -59,17 +65,22 @@ export async function readDefinitionFile(
   if (type === 'OVA')
     return usedOnce(await openAppliance(path, signal, onBytes), async opened => {
       const envelope = readOvf(opened.descriptor.bytes, filename);
-      return { type, envelope, files: looksForFiles ? await filesThere(opened, envelope) : null };
+      return { type, envelope, beside: looksForFiles ? await besideOf(opened, envelope) : null };
     });
   const bytes = await readForeign(path, MAX_BYTES[type]).catch((error: unknown) => {
     throw fromIoError(error, 'reading', path);
   });
   if (type === 'xml') return { type, xml: bytes.toString('utf8') };
   const envelope = readOvf(bytes, filename);
-  const files = looksForFiles
-    ? await usedOnce(await openAppliance(path, signal), opened => filesThere(opened, envelope))
+  const beside = looksForFiles
+    ? await usedOnce(await openAppliance(path, signal), opened => besideOf(opened, envelope))
     : null;
-  return { type, envelope, files };
+  return { type, envelope, beside };
+}
+
+async function besideOf(opened: AppliancePackage, envelope: Envelope) {
+  const { path, manifest, certificate } = opened;
+  return { files: await filesThere(opened, envelope), signed: { path, manifest, certificate } };
 }
 
 async function usedOnce<T>(

@@ -41,7 +41,11 @@ const planOvf = (name: string, choice: Partial<PlanChoice> = {}, facts: Partial<
   planDescriptor(DESCRIPTORS[name]!, choice, facts);
 const planDescriptor = (text: string, choice: Partial<PlanChoice> = {}, facts: Partial<NodeFacts> = {}) => {
   const envelope = readOvf(new TextEncoder().encode(text), 'web.ovf');
-  const vm = planVm({ type: 'OVF', envelope, files: null }, { ...CHOICE, ...choice }, { ...FACTS, ...facts });
+  const vm = planVm(
+    { type: 'OVF', envelope, beside: null },
+    { ...CHOICE, ...choice },
+    { ...FACTS, ...facts },
+  );
   return { ...vm, xml: serializeXml(vm.root), texts: vm.warnings.map(({ text }) => text) };
 };
 

@@ -98,7 +98,7 @@ export function planVm(
 ): PlannedVm {
   if (file.type === 'xml') return finished(fromXml(file.xml, choice, facts), facts);
   const appliance = chosenAppliance(file, choice);
-  const files = file.type === 'vma' ? null : file.files;
+  const files = file.type === 'vma' ? null : (file.beside?.files ?? null);
   if (files === null) return planAppliance(appliance, choice, facts, brought);
   const { appliance: there, warnings } = withoutMissing(appliance, files);
   const told = { ...there, warnings: [...warnings, ...there.warnings] };

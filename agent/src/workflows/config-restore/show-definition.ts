@@ -19,10 +19,11 @@ import { chosenNetworks, requireInFile } from './choose-networks.ts';
 import { type DefinitionType, readDefinitionFile } from './definition-file.ts';
 import { readFacts } from './node-facts.ts';
 import { type PlannedVm, planVm } from './plan.ts';
+import { lookAtSignature } from './signed-by.ts';
 
 const SIGNATURE = { trust: 'foreign', signer: '', reason: 'only archives are signed', coversContent: false };
 
-interface Reading extends Pick<WorkflowDependencies, 'libvirt' | 'nodeName'> {
+interface Reading extends Pick<WorkflowDependencies, 'libvirt' | 'nodeName' | 'trustedCaFile'> {
   signal: AbortSignal;
   /** Told how many bytes were unpacked. */
   onBytes?: (doneBytes: number) => void;
@@ -34,7 +35,7 @@ interface Reading extends Pick<WorkflowDependencies, 'libvirt' | 'nodeName'> {
  * @throws VirtkeepError network_not_found, network_not_in_file, and as `readDefinitionFile` and `planVm`
  */
 export async function showDefinition(
-  { libvirt, nodeName, signal, onBytes }: Reading,
+  { libvirt, nodeName, trustedCaFile, signal, onBytes }: Reading,
   file: FoundFile,
   type: DefinitionType,
   { system = '', configuration = '', state = '', target }: ShowBackupRequest,
@@ -47,9 +48,15 @@ export async function showDefinition(
   const summaries = 'envelope' in definition ? systemsOf(definition.envelope) : [];
   const systems = summaries.map(systemMessage);
   const record = type === 'OVA' ? await recordOf(file, summaries) : undefined;
-  const told = { file: record, systems, signature: SIGNATURE };
-  if (system === '' && systems.length > 1)
-    return { ...told, xml: '', configuration: undefined, networks: [], warnings: [severalVms(summaries)] };
+  const beside = 'envelope' in definition ? definition.beside : null;
+  const { signedBy, warnings } = beside
+    ? await lookAtSignature(beside.signed, { trustedCaFile })
+    : { signedBy: undefined, warnings: [] };
+  const told = { file: record, systems, signature: SIGNATURE, signedBy };
+  if (system === '' && systems.length > 1) {
+    const several = [severalVms(summaries), ...warnings];
+    return { ...told, xml: '', configuration: undefined, networks: [], warnings: several };
+  }
   const facts = await readFacts(libvirt()).catch((error: unknown) => {
     throw fromLibvirt(error, 'show_backup');
   });
@@ -63,7 +70,7 @@ export async function showDefinition(
     xml: withoutSecrets(serializeXml(vm.root)),
     configuration: configurationOf(vm),
     networks: vm.networks,
-    warnings: vm.warnings,
+    warnings: [...vm.warnings, ...warnings],
   };
 }
 

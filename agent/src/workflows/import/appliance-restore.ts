@@ -21,6 +21,7 @@ import { chosenNetworks, requireInFile } from '../config-restore/choose-networks
 import { identify } from '../config-restore/identify.ts';
 import { readFacts } from '../config-restore/node-facts.ts';
 import { type PlannedVm, planAppliance } from '../config-restore/plan.ts';
+import { authoritiesOf } from '../config-restore/signed-by.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { defineOwnDomain } from '../domain/define-own.ts';
@@ -30,7 +31,7 @@ import { type ConvertPlan, planConvert } from './convert.ts';
 import { type PlacedImages, placeImages, writeImages } from './drive-images.ts';
 import type { ForeignFile } from './foreign.ts';
 import { driveDisks, type NewDisk, writeDisks } from './new-disks.ts';
-import { authoritiesOf, choicesOf, openForeign } from './open-foreign.ts';
+import { choicesOf, openForeign } from './open-foreign.ts';
 import { DRIVERS_INJECTED, requireVirtV2v } from './virt-v2v.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */

@@ -22,16 +22,18 @@ export function convertAllWorkflow(
     requireInFile(request.networks, names, plan.source.filename);
     const all: Held[] = [];
     const files: BackupFile[] = [];
+    let signedBy: string | undefined;
     try {
       for (const { networks, ...choice } of choices) {
         const held: Held = {};
         all.push(held);
         const own = { ...request, ...choice, networks: onlyOf(request.networks, networks) };
-        const { file } = await convert(dependencies, own, { ...plan, held }, context);
-        files.push(file!);
+        const made = await convert(dependencies, own, { ...plan, held }, context);
+        files.push(made.file!);
+        signedBy = made.signedBy;
       }
       const driversInjected = request.injectDrivers || undefined;
-      context.commit({ $case: 'convertAll', value: { files, driversInjected } });
+      context.commit({ $case: 'convertAll', value: { files, driversInjected, signedBy } });
     } finally {
       for (const held of all) await closeHeld(held).catch(error => context.log.warn('not closed', { error }));
     }

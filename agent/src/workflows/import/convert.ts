@@ -36,13 +36,14 @@ import { manifestOf } from '../backup/members.ts';
 import { chosenNetworks, requireInFile } from '../config-restore/choose-networks.ts';
 import { networksOf } from '../config-restore/networks.ts';
 import { type NodeFacts, readFacts } from '../config-restore/node-facts.ts';
+import { authoritiesOf } from '../config-restore/signed-by.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { requireStillTarget } from '../target-pool.ts';
 import { copyMembers } from './copy.ts';
 import { DriverCopies } from './driver-copies.ts';
 import type { ForeignDisk, ForeignFile } from './foreign.ts';
-import { authoritiesOf, openForeign } from './open-foreign.ts';
+import { openForeign } from './open-foreign.ts';
 import { planImport } from './plan.ts';
 import { DRIVERS_INJECTED, requireVirtV2v } from './virt-v2v.ts';
 

@@ -1,6 +1,4 @@
-import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { readForeign } from '@virtkeep/shared/foreign-file';
-import { MiB } from '@virtkeep/shared/units';
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { parseXml } from '../../domain-xml/index.ts';
 import { applianceOf, systemsOf } from '../../ovf/index.ts';
 import { backupTypeOf } from '../../pools/index.ts';
@@ -8,7 +6,6 @@ import type { FoundFile } from '../archives/find-file.ts';
 import { definitionTypeOf, readDefinitionFile } from '../config-restore/definition-file.ts';
 import { networkNamesOf, networksOf } from '../config-restore/networks.ts';
 import type { OperationContext } from '../context.ts';
-import type { WorkflowDependencies } from '../dependencies.ts';
 import type { ForeignFile } from './foreign.ts';
 import { type OvfChoice, openForeignOvf } from './foreign-ovf.ts';
 import { openForeignVirtnbd } from './foreign-virtnbd.ts';
@@ -24,21 +21,6 @@ export function openForeign(
   if (type === 'vma') return openForeignVma(source, context);
   if (type === 'virtnbdbackup') return openForeignVirtnbd(source, choice, context);
   return openForeignOvf(source, choice, context);
-}
-
-const MAX_AUTHORITIES_BYTES = 4 * MiB;
-
-/**
- * Who may vouch for an appliance, in PEM. Read each time: an administrator may have changed it.
- * @throws VirtkeepError io_failed, file_too_large, not_a_file
- */
-export async function authoritiesOf({ trustedCaFile }: WorkflowDependencies): Promise<string | undefined> {
-  if (trustedCaFile === undefined) return undefined;
-  try {
-    return (await readForeign(trustedCaFile, MAX_AUTHORITIES_BYTES)).toString('latin1');
-  } catch (error) {
-    throw fromIoError(error, 'reading', trustedCaFile);
-  }
 }
 
 type VmChoice = Pick<OvfChoice, 'system' | 'configuration'>;

@@ -226,5 +226,6 @@ function printShown(shown: Json): void {
     print(`it cannot be extended: ${clean(file.not_incremental_reason)}`);
   for (const system of (shown.systems ?? []) as Json[]) printSystem(system);
   print(signatureLine((shown.signature ?? {}) as Json));
+  if (shown.signed_by) print(`the appliance is signed by ${clean(shown.signed_by)}`);
   for (const warning of (shown.warnings ?? []) as Json[]) print(`warning: ${warning.text ?? warning.detail}`);
 }

@@ -26,7 +26,13 @@ import {
   tagFilter,
   truth,
 } from '../schemas/common.ts';
-import { ExportedFileSchema, FileSchema, TrimmedFileSchema, VerifiedFileSchema } from '../schemas/file.ts';
+import {
+  ConvertedFileSchema,
+  ExportedFileSchema,
+  FileSchema,
+  TrimmedFileSchema,
+  VerifiedFileSchema,
+} from '../schemas/file.ts';
 import { All, Configuration, Networks, State, System } from '../schemas/foreign-vm.ts';
 import { taskAnswers } from '../schemas/task.ts';
 
@@ -267,7 +273,7 @@ function converting(app: App, services: Services): void {
         params: IdParams,
         querystring: AsyncQuery,
         body: body(fields, { compress: true }),
-        response: taskAnswers(ref(FileSchema)),
+        response: taskAnswers(ref(ConvertedFileSchema)),
       },
     },
     (request, reply) =>

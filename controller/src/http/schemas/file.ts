@@ -230,6 +230,27 @@ export const VerifiedFileSchema = record(
   },
 );
 
+const SignedBy = nullable(
+  text(
+    'of an OVF or OVA: subject of the certificate that signs its manifest, when an authority that the node trusts vouches for it; what comes ' +
+      'of it is foreign all the same',
+  ),
+);
+
+/** The answer of a conversion: the backup, and what was found and done on the way. */
+export const ConvertedFileSchema = record(
+  'ConvertedFile',
+  {
+    description: 'A backup that was made of a file of another product',
+    example: { ...exampleOf(FileSchema), signed_by: null, drivers_injected: false },
+  },
+  {
+    ...FileSchema.properties,
+    signed_by: SignedBy,
+    drivers_injected: truth('virt-v2v has put the drivers of virtio into the guest'),
+  },
+);
+
 /** The answer of an export: the new file, and all that lies beside it. */
 export const ExportedFileSchema = record(
   'ExportedFile',
@@ -309,6 +330,7 @@ export const ShownBackupSchema = record(
       warnings: [],
       xml: "<domain type='kvm'>…</domain>",
       signature: exampleSignature,
+      signed_by: null,
       systems: [],
       networks: [],
     },
@@ -352,6 +374,12 @@ export const ShownBackupSchema = record(
     }),
     xml: text('the domain XML of the state, without its secrets, which the file itself has'),
     signature: SignatureSchema,
+    signed_by: nullable(
+      text(
+        'of an OVF or OVA: subject of the certificate that signs its manifest, when an authority that the node trusts vouches for it; the ' +
+          'file is foreign all the same',
+      ),
+    ),
     systems: Type.Array(SystemSchema, {
       description:
         'VMs of an OVF or OVA, each in its default configuration; of several without a choice nothing else is shown. Empty for other files',

@@ -7,6 +7,7 @@ import { ErrorBody } from './common.ts';
 import { DomainSchema } from './domain.ts';
 import { AuditSchema, EventSchema } from './event.ts';
 import {
+  ConvertedFileSchema,
   ExportedFileSchema,
   FileSchema,
   ShownBackupSchema,
@@ -78,6 +79,7 @@ const SCHEMAS: readonly TSchema[] = [
   FileSchema,
   VerifiedFileSchema,
   TrimmedFileSchema,
+  ConvertedFileSchema,
   ExportedFileSchema,
   ShownBackupSchema,
   SnapshotSchema,

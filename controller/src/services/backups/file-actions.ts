@@ -1,5 +1,6 @@
 /** The actions on backup files, and what is done with the nodes' results. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import type { ConvertResult } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation_result';
 import { required, resultOf } from '@virtkeep/shared/operation-result';
 import type { Actor } from '../../auth/principal.ts';
 import type { FileRow } from '../../store/schema.ts';
@@ -386,7 +387,7 @@ export class FileActionService {
     const original = await fileOf(ended, this.#dependencies);
     const id = await backupFiles.recordResult(resultFile(ended, 'convertBackup'), ended.operation.id);
     await ended.nameEntities([id, original].map(named => ({ id: named, class: 'file' })));
-    return library.get(id);
+    return { ...(await library.get(id)), ...conversionOf(resultOf(ended.operation, 'convertBackup')) };
   }
 
   /** The first is the result of the task, which names all of them. */
@@ -394,10 +395,10 @@ export class FileActionService {
     const { backupFiles, library } = this.#dependencies;
     const original = await fileOf(ended, this.#dependencies);
     const ids: string[] = [];
-    for (const file of resultOf(ended.operation, 'convertAll').files)
-      ids.push(await backupFiles.recordResult(file, ended.operation.id));
+    const result = resultOf(ended.operation, 'convertAll');
+    for (const file of result.files) ids.push(await backupFiles.recordResult(file, ended.operation.id));
     await ended.nameEntities([...ids, original].map(named => ({ id: named, class: 'file' })));
-    return library.get(ids[0]!);
+    return { ...(await library.get(ids[0]!)), ...conversionOf(result) };
   }
 
   async #exported(ended: EndedOperation): Promise<unknown> {
@@ -431,3 +432,12 @@ export class FileActionService {
       await this.#dependencies.backupFiles.operationFailed(entity.id, task.row.id);
   }
 }
+
+/** What is told of a conversion besides the backup. */
+const conversionOf = ({
+  signedBy,
+  driversInjected,
+}: Pick<ConvertResult, 'signedBy' | 'driversInjected'>) => ({
+  signed_by: signedBy ?? null,
+  drivers_injected: driversInjected ?? false,
+});

@@ -35,6 +35,8 @@ export interface ShownBackup {
   warnings: { key: string; text: string }[];
   xml: string;
   signature: ShownSignature;
+  /** Of an OVF or OVA: the certificate that signs it, when its node trusts who vouches for that. */
+  signed_by: string | null;
   /** The VMs of an OVF or OVA; empty for other files. */
   systems: ShownSystem[];
   /** Those of the file that can be mapped; empty for archives. */
@@ -84,6 +86,7 @@ export function shownBackup(file: FileRecord, shown: ShowBackupResponse): ShownB
     warnings: shown.warnings.map(({ key, text }) => ({ key, text })),
     xml: shown.xml,
     signature: shownSignature(shown.signature),
+    signed_by: shown.signedBy ?? null,
     systems: shown.systems.map(shownSystem),
     networks: shown.networks,
   };

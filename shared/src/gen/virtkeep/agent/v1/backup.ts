@@ -140,6 +140,8 @@ export interface ShowBackupResponse {
   systems: ForeignSystem[];
   /** Networks and bridges that the adapters of the VM are connected to in the file, each once: those that can be mapped. Empty for archives. */
   networks: string[];
+  /** Of an OVF or OVA: subject of the certificate by which its manifest is signed, when an authority that the node trusts vouches for it. */
+  signedBy?: string | undefined;
 }
 
 /** A VM of an OVF descriptor, in its default configuration. */
@@ -1391,6 +1393,7 @@ function createBaseShowBackupResponse(): ShowBackupResponse {
     signature: undefined,
     systems: [],
     networks: [],
+    signedBy: undefined,
   };
 }
 
@@ -1416,6 +1419,9 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
     }
     for (const v of message.networks) {
       writer.uint32(58).string(v!);
+    }
+    if (message.signedBy !== undefined) {
+      writer.uint32(66).string(message.signedBy);
     }
     return writer;
   },
@@ -1489,6 +1495,14 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
             message.networks.push(reader.string());
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.signedBy = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1514,6 +1528,11 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
         ? object.systems.map((e: any) => ForeignSystem.fromJSON(e))
         : [],
       networks: globalThis.Array.isArray(object?.networks) ? object.networks.map((e: any) => globalThis.String(e)) : [],
+      signedBy: isSet(object.signedBy)
+        ? globalThis.String(object.signedBy)
+        : isSet(object.signed_by)
+        ? globalThis.String(object.signed_by)
+        : undefined,
     };
   },
 
@@ -1540,6 +1559,9 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
     if (message.networks?.length) {
       obj.networks = message.networks;
     }
+    if (message.signedBy !== undefined) {
+      obj.signedBy = message.signedBy;
+    }
     return obj;
   },
 
@@ -1561,6 +1583,7 @@ export const ShowBackupResponse: MessageFns<ShowBackupResponse> = {
       : undefined;
     message.systems = object.systems?.map((e) => ForeignSystem.fromPartial(e)) || [];
     message.networks = object.networks?.map((e) => e) || [];
+    message.signedBy = object.signedBy ?? undefined;
     return message;
   },
 };

@@ -159,7 +159,11 @@ export interface ConvertAllResult {
   /** One for each VM, in the file's order. */
   files: BackupFile[];
   /** As in ConvertResult, of each of them. */
-  driversInjected?: boolean | undefined;
+  driversInjected?:
+    | boolean
+    | undefined;
+  /** As in ConvertResult: it is one signature for all of them. */
+  signedBy?: string | undefined;
 }
 
 export interface ExportResult {
@@ -2486,7 +2490,7 @@ export const RefreshResult: MessageFns<RefreshResult> = {
 };
 
 function createBaseConvertAllResult(): ConvertAllResult {
-  return { files: [], driversInjected: undefined };
+  return { files: [], driversInjected: undefined, signedBy: undefined };
 }
 
 export const ConvertAllResult: MessageFns<ConvertAllResult> = {
@@ -2496,6 +2500,9 @@ export const ConvertAllResult: MessageFns<ConvertAllResult> = {
     }
     if (message.driversInjected !== undefined) {
       writer.uint32(16).bool(message.driversInjected);
+    }
+    if (message.signedBy !== undefined) {
+      writer.uint32(26).string(message.signedBy);
     }
     return writer;
   },
@@ -2529,6 +2536,14 @@ export const ConvertAllResult: MessageFns<ConvertAllResult> = {
             message.driversInjected = reader.bool();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.signedBy = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2549,6 +2564,11 @@ export const ConvertAllResult: MessageFns<ConvertAllResult> = {
         : isSet(object.drivers_injected)
         ? globalThis.Boolean(object.drivers_injected)
         : undefined,
+      signedBy: isSet(object.signedBy)
+        ? globalThis.String(object.signedBy)
+        : isSet(object.signed_by)
+        ? globalThis.String(object.signed_by)
+        : undefined,
     };
   },
 
@@ -2560,6 +2580,9 @@ export const ConvertAllResult: MessageFns<ConvertAllResult> = {
     if (message.driversInjected !== undefined) {
       obj.driversInjected = message.driversInjected;
     }
+    if (message.signedBy !== undefined) {
+      obj.signedBy = message.signedBy;
+    }
     return obj;
   },
 
@@ -2570,6 +2593,7 @@ export const ConvertAllResult: MessageFns<ConvertAllResult> = {
     const message = createBaseConvertAllResult();
     message.files = object.files?.map((e) => BackupFile.fromPartial(e)) || [];
     message.driversInjected = object.driversInjected ?? undefined;
+    message.signedBy = object.signedBy ?? undefined;
     return message;
   },
 };

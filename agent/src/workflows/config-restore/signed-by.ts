@@ -1,0 +1,39 @@
+/** Who vouches for an appliance by its certificate. */
+import { fromIoError, hasKey, reasonOf } from '@virtkeep/shared/errors';
+import { readForeign } from '@virtkeep/shared/foreign-file';
+import type { BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { MiB } from '@virtkeep/shared/units';
+import { checkCertificate, type SignedTexts } from '../../appliance/index.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+
+type Trusting = Pick<WorkflowDependencies, 'trustedCaFile'>;
+
+const MAX_AUTHORITIES_BYTES = 4 * MiB;
+
+/**
+ * Who may vouch for an appliance, in PEM. Read each time: an administrator may have changed it.
+ * @throws VirtkeepError io_failed, file_too_large, not_a_file
+ */
+export async function authoritiesOf({ trustedCaFile }: Trusting): Promise<string | undefined> {
+  if (trustedCaFile === undefined) return undefined;
+  try {
+    return (await readForeign(trustedCaFile, MAX_AUTHORITIES_BYTES)).toString('latin1');
+  } catch (error) {
+    throw fromIoError(error, 'reading', trustedCaFile);
+  }
+}
+
+/** What a conversion would find; what it would refuse is a warning of who only looks. */
+export async function lookAtSignature(
+  signed: SignedTexts,
+  dependencies: Trusting,
+): Promise<{ signedBy: string | undefined; warnings: BackupWarning[] }> {
+  try {
+    const pem = await authoritiesOf(dependencies);
+    const { signer, warnings } = await checkCertificate(signed, pem === undefined ? undefined : { pem });
+    return { signedBy: signer ?? undefined, warnings: warnings.map(text => ({ key: 'signature', text })) };
+  } catch (error) {
+    if (!hasKey(error, 'appliance_invalid', 'io_failed', 'file_too_large', 'not_a_file')) throw error;
+    return { signedBy: undefined, warnings: [{ key: 'signature_refused', text: reasonOf(error) }] };
+  }
+}
