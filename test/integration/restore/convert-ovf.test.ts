@@ -143,13 +143,16 @@ describe('what stops it leaves nothing', () => {
   test.each(
     few(
       ['shop.ova', 'beside.ovf'].flatMap(file =>
-        ['read.after', 'copy.mid', 'publish.after'].map(at => [file, at]),
+        ['read.after', 'copy.mid', 'publish.after'].flatMap(at => [
+          [file, false, at] as const,
+          [file, true, at] as const,
+        ]),
       ),
-      ['shop.ova', 'copy.mid'],
-      ['beside.ovf', 'copy.mid'],
+      ['shop.ova', false, 'copy.mid'],
+      ['beside.ovf', true, 'copy.mid'],
     ),
-  )('%s: kill -9 of the agent at %s', async (filename, moment) => {
-    const operation = await alone.killedAt(`convert_backup.${moment}`, () => convert(filename!));
+  )('%s, compressed: %s: kill -9 of the agent at %s', async (filename, compress, moment) => {
+    const operation = await alone.killedAt(`convert_backup.${moment}`, () => convert(filename, { compress }));
     expect(operation).toMatchObject(INTERRUPTED);
     expect(made()).toEqual([]);
   });
@@ -212,6 +215,24 @@ describe('what stops it leaves nothing', () => {
     const operation = await alone.canceledAt(`convert_backup.${moment}`, () => convert('packed.ova'));
     expect(operation.state).toBe(OperationState.CANCELED);
     expect(made()).toEqual([]);
+  });
+
+  test('a disk that runs full at the second VM of a file', async () => {
+    const point = 'convert_all.publish.after';
+    const pause = alone.pauseFile(`full-${point}`);
+    await alone.arm(`${point}=pause:${pause}`);
+    const id = await convert('twins.ova', { all: true, poolId: tight.uuid });
+    const left = join(small.path, 'backups');
+    await alone.whilePaused(pause, async () => {
+      expect(readdirSync(left).filter(name => name.endsWith('.tar'))).toHaveLength(1);
+      await alone.arm('');
+      small.fill(1);
+    });
+    const operation = await alone.ended(id);
+    small.free();
+    expect(operation.state).toBe(OperationState.FAILED);
+    expect(operation.error!.msgKey).toMatch(/^(disk_full|pool_no_space)$/);
+    expect(readdirSync(left)).toEqual([]);
   });
 
   test.each(['check.after', 'read.after'])('a disk that runs full at %s', async moment => {
