@@ -3,9 +3,10 @@
  * `node test/bench/import.ts [--quick] [--rounds N] [--size MiB]`.
  *
  * Two disks as stream-optimised VMDK, the same file system, alternating rounds; every time ends with the data on the disk. The agent's time
- * is from the start call to the operation's end. The tools unpack the OVA, convert one disk after the other, and pack the images.
+ * is from the start call to the operation's end. The tools unpack the OVA, convert one disk after the other, and pack the images where an
+ * archive is what is wanted. Extra space is what is taken at the most on the way besides what remains.
  */
-import { mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { lstatSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
@@ -60,15 +61,53 @@ async function makeOva(backups: string, scratch: string): Promise<number> {
   return statSync(join(backups, OVA)).size;
 }
 
-async function byTools(ova: string, scratch: string, zstd: string | null): Promise<void> {
+/** @returns names of what remains */
+async function byTools(ova: string, scratch: string, packing: Packing): Promise<string[]> {
   await command('tar', ['-C', scratch, '-xf', ova]);
   const images = NAMES.map(name => name.replace('vmdk', 'qcow2'));
   for (const [index, name] of NAMES.entries())
     await command('qemu-img', ['convert', '-f', 'vmdk', '-O', 'qcow2', name, images[index]!], scratch);
-  const target = zstd === null ? 'made.tar' : 'made.tar.zst';
-  const packed = zstd === null ? [] : ['-I', zstd];
+  if (packing === null) {
+    for (const image of images) await command('sync', ['-d', join(scratch, image)]);
+    return images;
+  }
+  const target = packing === 'tar' ? 'made.tar' : 'made.tar.zst';
+  const packed = packing === 'tar' ? [] : ['-I', packing];
   await command('tar', [...packed, '-cf', target, 'bench.ovf', ...images], scratch);
   await command('sync', ['-d', join(scratch, target)]);
+  return [target];
+}
+
+/** Bytes that the files of the directories take. */
+function takenBytes(...directories: string[]): number {
+  const paths = directories.flatMap(path =>
+    readdirSync(path, { recursive: true }).map(name => join(path, String(name))),
+  );
+  return paths.reduce(
+    (sum, path) => sum + (lstatSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512,
+    0,
+  );
+}
+
+const LOOK_MS = 50;
+
+/** @returns what a work gives, and how much the directories had at the most while it went on */
+async function watched<T>(
+  directories: string[],
+  work: () => Promise<T>,
+): Promise<{ value: T; mostBytes: number }> {
+  let mostBytes = 0;
+  const look = () => {
+    mostBytes = Math.max(mostBytes, takenBytes(...directories));
+  };
+  const timer = setInterval(look, LOOK_MS);
+  try {
+    const value = await work();
+    look();
+    return { value, mostBytes };
+  } finally {
+    clearInterval(timer);
+  }
 }
 
 /** @returns the path of the archive */
@@ -85,16 +124,20 @@ async function byAgent(lab: AgentAlone, compress: boolean): Promise<string> {
 interface Comparison {
   mine: string;
   theirs: string;
-  /** How the tools compress; null: they do not. */
-  zstd: string | null;
+  packing: Packing;
   target: number;
 }
 
+/** How the tools pack the images: a program that compresses, 'tar' alone; null: they stay images. */
+type Packing = string | null;
+
 const COMPARISONS: Comparison[] = [
-  { mine: '.tar', theirs: 'tar -xf, qemu-img, tar -cf', zstd: null, target: 0.6 },
-  { mine: '.tar.zst', theirs: 'tar -xf, qemu-img, tar | zstd', zstd: 'zstd -3', target: 0.6 },
-  { mine: '.tar.zst', theirs: 'tar -xf, qemu-img, tar | zstd -T0', zstd: 'zstd -T0 -3', target: 0.8 },
+  { mine: '.tar', theirs: 'tar -xf, qemu-img', packing: null, target: 0.6 },
+  { mine: '.tar', theirs: 'tar -xf, qemu-img, tar -cf', packing: 'tar', target: 0.6 },
+  { mine: '.tar.zst', theirs: 'tar -xf, qemu-img, tar | zstd', packing: 'zstd -3', target: 0.6 },
+  { mine: '.tar.zst', theirs: 'tar -xf, qemu-img, tar | zstd -T0', packing: 'zstd -T0 -3', target: 0.8 },
 ];
+const EXTRA_SPACE_TARGET = 0.5;
 
 async function measure(lab: AgentAlone): Promise<{ rows: BenchRow[]; ovaBytes: number }> {
   const backups = join(lab.world.node.pool(1).path, 'backups');
@@ -110,11 +153,15 @@ async function measure(lab: AgentAlone): Promise<{ rows: BenchRow[]; ovaBytes: n
     await command('sync', []);
     await quietDisks();
   };
-  const tools = COMPARISONS.map(({ theirs, zstd }) => ({
+  const extraBytes = new Map<string, number>();
+  const tools = COMPARISONS.map(({ theirs, packing }) => ({
     name: theirs,
     prepare,
     run: async () => {
-      await byTools(join(backups, OVA), scratch, zstd);
+      const work = () => byTools(join(backups, OVA), scratch, packing);
+      const { value: left, mostBytes } = await watched([scratch], work);
+      const leftBytes = left.reduce((sum, name) => sum + lstatSync(join(scratch, name)).blocks * 512, 0);
+      extraBytes.set(theirs, mostBytes - leftBytes);
       return undefined;
     },
   }));
@@ -122,16 +169,28 @@ async function measure(lab: AgentAlone): Promise<{ rows: BenchRow[]; ovaBytes: n
     name: compress ? '.tar.zst' : '.tar',
     prepare,
     run: async () => {
-      made = await byAgent(lab, compress);
+      const before = takenBytes(backups);
+      const { value, mostBytes } = await watched([backups], () => byAgent(lab, compress));
+      made = value;
+      extraBytes.set(compress ? '.tar.zst' : '.tar', mostBytes - before - lstatSync(made).blocks * 512);
       return undefined;
     },
   }));
-  const times = await alternate(rounds, [tools[0]!, ours[0]!, tools[1]!, ours[1]!, tools[2]!]);
+  const [plain, tar, ...packed] = tools;
+  const times = await alternate(rounds, [plain!, ours[0]!, tar!, packed[0]!, ours[1]!, packed[1]!]);
   const rows = COMPARISONS.map(({ mine, theirs, target }): BenchRow => {
     const [own, other] = [median(times.get(mine)!), median(times.get(theirs)!)];
     const note = `${own.toFixed(0)} ms against ${other.toFixed(0)} ms`;
     return { name: `OVA to ${mine} / ${theirs}`, value: own / other, unit: '×', target, note };
   });
+  for (const { mine, theirs } of COMPARISONS.slice(0, 2)) {
+    const [own, other] = [extraBytes.get(mine)! / MiB, extraBytes.get(theirs)! / MiB];
+    rows.push({
+      name: `extra space of ${mine} / ${theirs}`,
+      ...{ value: own / other, unit: '×', target: EXTRA_SPACE_TARGET },
+      note: `${own.toFixed(0)} MiB against ${other.toFixed(0)} MiB`,
+    });
+  }
   rows.push({
     name: 'peak memory of the agent',
     value: peakMiB(lab.agent.daemon.pid!),
