@@ -54,6 +54,7 @@ export { missingHashes, unhashedBytes } from './read/missing-hashes.ts';
 export { type Archive, openArchive, verifyArchive } from './read/reader.ts';
 export { type FileLock, lockFile, whenLocksAreMissing } from './system/file-lock.ts';
 export { keepName, publishNew } from './system/publish.ts';
+export { ReadOnce } from './system/read-once.ts';
 export { DEFAULT_LEVEL } from './threads/codec.ts';
 export { ArchiveAppender } from './write/append.ts';
 export { ArchiveConverter, type ConvertOptions } from './write/convert.ts';

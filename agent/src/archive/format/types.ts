@@ -69,6 +69,11 @@ export interface MemberOptions {
   formerPath?: string | undefined;
   /** Of its header; default: when the archive was begun. */
   modified?: Date | undefined;
+  /**
+   * Hears how many bytes were copied, from the start: they are not read again. Not told while the file system shares them: that may end in the
+   * middle, and all is copied then.
+   */
+  onCopied?: ((bytesDone: number) => void) | undefined;
   /** It is made of members that had no hash, or got theirs later. */
   hashedLater?: boolean | undefined;
 }

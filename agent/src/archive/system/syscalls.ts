@@ -10,6 +10,7 @@ const lseek = libc.func('int64_t lseek(int fd, int64_t offset, int whence)');
 const ioctl = libc.func('int ioctl(int fd, unsigned long request, void *argument)');
 const fcntl = libc.func('int fcntl(int fd, int command, ...)');
 const fcntlLock = libc.func('fcntl', 'int', ['int', 'int', 'void *']);
+const fallocate = libc.func('int fallocate(int fd, int mode, int64_t offset, int64_t length)');
 const fadvise = libc.func('int posix_fadvise(int fd, int64_t offset, int64_t length, int advice)');
 
 const SEEK_END = 2;
@@ -17,6 +18,8 @@ const SEEK_DATA = 3;
 const SEEK_HOLE = 4;
 const F_GETFL = 3;
 const F_SETFL = 4;
+/** Keep size, punch hole: linux/falloc.h */
+const PUNCH_HOLE = 0x01 | 0x02;
 const ADVICE_WILLNEED = 3;
 const ADVICE_DONTNEED = 4;
 /** _IOW(0x94, 13, struct file_clone_range), linux/fs.h */
@@ -160,6 +163,15 @@ export const dontNeed = (fd: number, offset: number, lengthBytes: number): void 
 export function dontNeedAside(fd: number, offset: number, lengthBytes: number): Promise<void> {
   return new Promise(resolve => {
     fadvise.async(fd, offset, lengthBytes, ADVICE_DONTNEED, () => resolve());
+  });
+}
+
+/** Gives back the room of a range, which reads as zeros then; for the main thread. @returns false where that is impossible */
+export function punchHole(fd: number, offset: number, lengthBytes: number): Promise<boolean> {
+  return new Promise(resolve => {
+    fallocate.async(fd, PUNCH_HOLE, offset, lengthBytes, (error: unknown, result: number) =>
+      resolve(!error && result === 0),
+    );
   });
 }
 

@@ -264,7 +264,7 @@ export abstract class MemberWriter {
   /** Header, data and record of a file. */
   async #copy(
     from: CopiedFile,
-    { modified, hashedLater, part }: MemberOptions,
+    { modified, hashedLater, part, onCopied }: MemberOptions,
     onProgress: (bytesDone: number) => void,
   ): Promise<MemberRecord> {
     const { name, kind, srcPath, formerPath, throttle } = from;
@@ -278,7 +278,7 @@ export abstract class MemberWriter {
       };
       const dataOffset = await this.#putHeader({ name, kind, sizeBytes, modified }, true);
       const blocks = { fd: source.fd, offset, lengthBytes: sizeBytes };
-      const job = { source: blocks, srcPath, hash: this.#isHashed(kind), onProgress, throttle };
+      const job = { source: blocks, srcPath, hash: this.#isHashed(kind), onProgress, onCopied, throttle };
       const { sha256, ...result } = await this.output.data(job);
       const digests = this.#digests(sha256, hashedLater);
       return this.#record({ name, kind, sizeBytes, dataOffset, ...result, ...digests, formerPath });

@@ -16,7 +16,22 @@ export interface DataJob {
   frames?: Float64Array;
   hash: boolean;
   onProgress: (bytesDone: number) => void;
+  /** As that of `MemberOptions`. */
+  onCopied?: ((bytesDone: number) => void) | undefined;
   throttle?: Throttle | undefined;
+}
+
+/** Does a job that copies all bytes, and tells of them. */
+export async function copying<T>(
+  { source, onProgress, onCopied }: Pick<DataJob, 'source' | 'onProgress' | 'onCopied'>,
+  copy: (onProgress: (bytesDone: number) => void) => Promise<T>,
+): Promise<T> {
+  const result = await copy(bytesDone => {
+    onCopied?.(bytesDone);
+    onProgress(bytesDone);
+  });
+  onCopied?.(source.lengthBytes);
+  return result;
 }
 
 /**
@@ -91,11 +106,12 @@ export class ZstdOutput implements Output {
     await this.#order({ op: 'bytes', bytes });
   }
 
-  data({ source, srcPath, frames, hash, onProgress, throttle }: DataJob): Promise<RunResult> {
+  data(data: DataJob): Promise<RunResult> {
+    const { source, srcPath, frames, hash, throttle } = data;
     const codec: Codec = frames ? { kind: 'carry', frames } : { kind: 'compress', level: this.#level };
     const paths = { source: srcPath, target: this.#options.path };
     const job = { source, codec, hash, output: true, paths, throttle };
-    return this.#engine.pump(job, this.#options.signal, onProgress);
+    return copying(data, onProgress => this.#engine.pump(job, this.#options.signal, onProgress));
   }
 
   async end(): Promise<number> {

@@ -15,7 +15,7 @@ import { Engine } from '../threads/engine.ts';
 import type { RunResult } from '../threads/sequencer.worker.ts';
 import type { FaultPaths } from '../threads/thread.ts';
 import { copyHere, HERE_BYTES } from './copy-here.ts';
-import type { DataJob, Output, OutputOptions } from './output.ts';
+import { copying, type DataJob, type Output, type OutputOptions } from './output.ts';
 
 const readAsync = promisify(read);
 
@@ -149,7 +149,11 @@ export class PlainOutput implements Output {
     await this.bytes(tail);
   }
 
-  async #copied(
+  #copied(data: DataJob, paths: FaultPaths): Promise<RunResult> {
+    return copying(data, onProgress => this.#copy({ ...data, onProgress }, paths));
+  }
+
+  async #copy(
     { source, frames, hash, onProgress, throttle }: DataJob,
     paths: FaultPaths,
   ): Promise<RunResult> {

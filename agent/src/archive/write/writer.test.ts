@@ -1,9 +1,9 @@
-import { mkdirSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { afterAll, describe, expect, test } from '@jest/globals';
-import { MiB } from '@virtkeep/shared/units';
+import { KiB, MiB } from '@virtkeep/shared/units';
 import type { WriterOptions } from '../format/types.ts';
-import { openArchive } from '../index.ts';
+import { openArchive, ReadOnce } from '../index.ts';
 import { BACKUP_ID, manifestOf, noise, scratch, signal, tool, writeArchive, XML } from '../test-kit.ts';
 import { ArchiveWriter } from './writer.ts';
 
@@ -146,6 +146,38 @@ describe.each([
     await expect(writer.addFile('d', 'disk', source)).rejects.toMatchObject({ msgKey: 'canceled' });
     await writer.abort();
     expect(readdirSync(home)).toEqual([]);
+  });
+});
+
+describe.each([
+  { how: 'here', sizeMiB: 100, level: null },
+  { how: 'by threads', sizeMiB: 160, level: null },
+  { how: 'compressed', sizeMiB: 160, level: 1 },
+])('a file that gives back its room while it is copied $how', ({ sizeMiB, level }) => {
+  test.each([false, true])('comes whole, and needs none at the end (hash: %p)', async hash => {
+    const home = freshDirectory(`once-${sizeMiB}-${level}-${hash}`);
+    const spare = `${home}/spare`;
+    const bytes = Buffer.concat(
+      Array.from({ length: sizeMiB }, (_, index) =>
+        noise(64 * KiB, index)
+          .toString('latin1')
+          .repeat(16),
+      ).map(text => Buffer.from(text, 'latin1')),
+    );
+    writeFileSync(spare, bytes);
+    const file = await open(spare, 'r+');
+    const once = new ReadOnce(file);
+    const writer = await create(`${home}/a.tar`, { hash, compression: level === null ? null : { level } });
+    await writer.addFile('disk', 'disk', spare, { onCopied: done => once.done(done) });
+    await once.settled();
+    await file.close();
+    expect(statSync(spare).blocks * 512).toBeLessThan(32 * MiB);
+    await finish(writer);
+    const archive = await openArchive(`${home}/a.tar`, signal);
+    const options = { signal, checkHash: hash };
+    await archive.extractMember('disk', `${home}/back`, options).finally(() => archive.close());
+    expect(readFileSync(`${home}/back`).equals(bytes)).toBe(true);
+    for (const name of ['spare', 'back', 'a.tar']) rmSync(`${home}/${name}`);
   });
 });
 

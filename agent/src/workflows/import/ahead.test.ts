@@ -62,7 +62,7 @@ function rawOf(path: string): Buffer {
 test('each comes whole, and no more spare files are there than may be', async () => {
   const { ahead, done } = aheadOf(disks, { atOnce: 2, spares: 2 });
   for (const [index, content] of CONTENTS.entries()) {
-    expect(rawOf(await ahead.path(index)).equals(content)).toBe(true);
+    expect(rawOf((await ahead.converted(index)).path).equals(content)).toBe(true);
     expect(spares().length).toBeLessThanOrEqual(2);
     expect(spares()[0]).toBe(spareOf(index));
     await ahead.release(index);
@@ -79,13 +79,13 @@ test('while one is converted where it stays, the next is converted ahead', async
   expect(ahead.hasBegun(0)).toBe(false);
   await ahead.inPlace(0, async () => {
     expect([ahead.hasBegun(1), ahead.hasBegun(2)]).toEqual([true, false]);
-    await ahead.path(1);
+    await ahead.converted(1);
   });
   // its file is still there: the room is taken
   expect(ahead.hasBegun(2)).toBe(false);
   await ahead.release(1);
   expect([ahead.hasBegun(2), ahead.hasBegun(3)]).toEqual([true, false]);
-  await ahead.path(2);
+  await ahead.converted(2);
   await ahead.close();
 });
 
@@ -108,14 +108,14 @@ test('one that fails ends the others, also what is converted where it stays', as
       }),
   );
   await expect(stopped).rejects.toMatchObject({ msgKey: 'qemu_img_failed' });
-  await expect(ahead.path(1)).rejects.toMatchObject({ msgKey: 'qemu_img_failed' });
+  await expect(ahead.converted(1)).rejects.toMatchObject({ msgKey: 'qemu_img_failed' });
   await ahead.close();
 });
 
 test('a cancel ends all', async () => {
   const cancel = new AbortController();
   const { ahead } = aheadOf(disks, { atOnce: 2, spares: 2 }, cancel.signal);
-  const first = ahead.path(0);
+  const first = ahead.converted(0);
   cancel.abort();
   await expect(first).rejects.toMatchObject({ msgKey: 'canceled' });
   await ahead.close();

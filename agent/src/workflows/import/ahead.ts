@@ -3,7 +3,7 @@ import type { FileHandle } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { nameOf, open } from '@virtkeep/shared/beneath';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
-import { convertToQcow2 } from '../../archive/index.ts';
+import { convertToQcow2, ReadOnce } from '../../archive/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { EffectHandle } from '../effect.ts';
 import { makeNewFile } from '../new-file.ts';
@@ -22,6 +22,7 @@ export interface AheadOptions {
 
 interface Spare {
   file: FileHandle;
+  once: ReadOnce;
   handle: EffectHandle;
 }
 
@@ -65,20 +66,21 @@ export class ConversionsAhead {
   }
 
   /**
-   * @returns a path of the converted disk, until it is released
+   * @returns the converted disk, until it is released: a path, and what gives its room back
    * @throws VirtkeepError qemu_img_failed, disk_full, io_failed, canceled
    */
-  async path(index: number): Promise<string> {
+  async converted(index: number): Promise<{ path: string; once: ReadOnce }> {
     this.#fill();
     // nothing is begun any more when another one failed
     throwIfAborted(this.signal);
-    const { file } = await this.#spares.get(index)!;
-    return nameOf(file);
+    const { file, once } = await this.#spares.get(index)!;
+    return { path: nameOf(file), once };
   }
 
   /** Removes the spare file of a disk; others take its room. @throws VirtkeepError io_failed */
   async release(index: number): Promise<void> {
-    const { file, handle } = await this.#spares.get(index)!;
+    const { file, once, handle } = await this.#spares.get(index)!;
+    await once.settled();
     await file.close();
     await handle.undo(this.signal);
     this.#spares.delete(index);
@@ -90,7 +92,8 @@ export class ConversionsAhead {
     this.#next = this.#options.disks.length;
     // who writes the archive goes on with the signal when all were asked for
     if (this.#spares.size > 0) this.#failing.abort(new VirtkeepError('canceled'));
-    for (const spare of this.#spares.values()) await spare.then(({ file }) => file.close()).catch(() => {});
+    const shut = ({ file, once }: Spare) => once.settled().then(() => file.close());
+    for (const spare of this.#spares.values()) await spare.then(shut).catch(() => {});
     this.#spares.clear();
   }
 
@@ -123,7 +126,7 @@ export class ConversionsAhead {
       file = await open(path, 'r+');
       const target = { path: nameOf(file), virtualSizeBytes: sizeBytes };
       await convertToQcow2(content, target, this.signal, fraction => onProgress(index, fraction));
-      return { file, handle };
+      return { file, once: new ReadOnce(file), handle };
     } catch (error) {
       await file?.close();
       const failure = hasKey(error, 'disk_full')

@@ -31,7 +31,8 @@ interface Disk extends ForeignDisk {
 
 /**
  * Writes all members. What is not compressed is converted where it stays, the largest disk first; the others meanwhile into spare files,
- * of which they are copied, or shared where the file system can. With compression each has a spare file.
+ * of which they are copied, or shared where the file system can; a spare file gives its room back as it is read. With compression each has
+ * a spare file.
  * @param create the writer, which is to stop with that signal
  * @throws VirtkeepError as the writer; qemu_img_failed, disk_full, io_failed, canceled
  */
@@ -57,9 +58,10 @@ export async function copyMembers(
       const { name, virtualSize, path: formerPath } = member;
       const isAhead = compress || ahead.hasBegun(index);
       if (isAhead) {
-        const path = await ahead.path(index);
+        const { path, once } = await ahead.converted(index);
         progress.follow(index, CONVERTED_SHARE, (await stat(path)).size);
-        await writer.addFile(name, 'disk', path, { formerPath });
+        const onCopied = (bytes: number) => once.done(bytes);
+        await writer.addFile(name, 'disk', path, { formerPath, onCopied });
         await ahead.release(index);
       } else {
         progress.follow(index, 0, virtualSize);
