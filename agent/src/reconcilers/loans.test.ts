@@ -12,8 +12,14 @@ const DISK = '31111111-2222-4333-8444-555555555555';
 const ownerXml = `<domain type='kvm'><name>vm</name><uuid>${OWNER}</uuid><memory>1</memory><os><type>hvm</type></os><metadata>
   <v:domain xmlns:v='urn:virtkeep:domain:1'><v:loan disk='${DISK}' borrower='${GONE}'/></v:domain></metadata></domain>`;
 
-/** What the reconciler starts about an owner whose borrower is gone. */
-function started(isActive: boolean): Promise<StartOptions> {
+const idleXml = ownerXml.replace(/<v:loan .*\/>/, '');
+
+/**
+ * What the reconciler starts about an owner whose borrower is gone, and how often it had looked then.
+ * @param looks the owner's definition at each look; the last one stays
+ */
+async function started(isActive: boolean, looks = [ownerXml]): Promise<StartOptions & { looks: number }> {
+  let looked = 0;
   const state = isActive ? DomainStateCode.RUNNING : DomainStateCode.SHUTOFF;
   const owner = {
     uuid: OWNER,
@@ -21,10 +27,14 @@ function started(isActive: boolean): Promise<StartOptions> {
     isActive: async () => isActive,
     isPersistent: async () => true,
     state: async () => ({ state }),
-    xml: async () => ownerXml,
-    findSnapshot: async () => ({}),
+    xml: async () => looks[Math.min(looked, looks.length) - 1]!,
+    findSnapshot: async () => null,
   };
-  const libvirt = { domains: async () => [owner], domainByUuid: async () => owner, on: () => () => {} };
+  const domains = async () => {
+    looked += 1;
+    return [owner];
+  };
+  const libvirt = { domains, domainByUuid: async () => owner, on: () => () => {} };
   const log = { info: () => {}, warn: () => {} } as unknown as Logger;
   const { promise, resolve } = Promise.withResolvers<StartOptions>();
   const reconciler = new LoanReconciler({
@@ -32,10 +42,17 @@ function started(isActive: boolean): Promise<StartOptions> {
     runner: { draining: false, start: resolve } as unknown as OperationRunner,
     workflows: { zfs: {} } as unknown as WorkflowDependencies,
     log,
+    retryMs: 1,
   });
   reconciler.start();
-  return promise.finally(() => reconciler.stop());
+  const options = await promise.finally(() => reconciler.stop());
+  return { ...options, looks: looked };
 }
+
+test('what a look finds in the middle of a lending, and the next one does not, keeps nobody from the VMs', async () => {
+  const { looks } = await started(true, [ownerXml, idleXml, ownerXml, ownerXml]);
+  expect(looks).toBe(4);
+});
 
 test.each([
   ['that is off is not started while its state is merged', false, ['power']],

@@ -19,6 +19,7 @@ import {
   heldReleases,
   type LoanAction,
   planReconciliation,
+  stillDue,
 } from '../workflows/lend/reconcile-plan.ts';
 import { readViews } from './loan-views.ts';
 
@@ -153,7 +154,9 @@ export class LoanReconciler {
     const isAsking = performance.now() >= askAtMs;
     const { views, unread } = await this.#views();
     this.#tellHeld(heldReleases(views, unread));
-    const due = planReconciliation(views, unread).filter(action => isAsking || action.do !== 'take_back');
+    const due = await this.#confirmed(
+      planReconciliation(views, unread).filter(action => isAsking || action.do !== 'take_back'),
+    );
     let isBusy = false;
     for (const actions of togetherOf(due)) {
       const there = new Set(views.map(({ id }) => id));
@@ -173,6 +176,14 @@ export class LoanReconciler {
     const { link, workflows } = this.#dependencies;
     const pools = () => workflows.pools(AbortSignal.timeout(LOOK_TIMEOUT_MS));
     return readViews(link.get(), await this.#zfs(), pools);
+  }
+
+  /**
+   * What a second look finds too. The domains are read one after another, so a lending that goes on meanwhile is seen in part; what would be
+   * begun for that would find nothing to do, but keep the user from both VMs for as long as it looks.
+   */
+  async #confirmed(found: readonly LoanAction[]): Promise<LoanAction[]> {
+    return found.length === 0 ? [] : stillDue(found, await this.#dueNow());
   }
 
   async #dueNow(): Promise<LoanAction[]> {
