@@ -23,8 +23,8 @@ export interface CheckedSignature {
   warnings: string[];
 }
 
-/** What of an appliance tells who vouches for it. */
-export type SignedTexts = Pick<AppliancePackage, 'path' | 'manifest' | 'certificate'>;
+/** What of an appliance tells who vouches for its descriptor. */
+export type SignedTexts = Pick<AppliancePackage, 'path' | 'manifest' | 'certificate' | 'descriptor'>;
 
 /**
  * Checks who vouches for the manifest: its signature by the certificate's key, the chain to one of the authorities, and that each
@@ -33,7 +33,7 @@ export type SignedTexts = Pick<AppliancePackage, 'path' | 'manifest' | 'certific
  * @throws VirtkeepError appliance_invalid
  */
 export function checkCertificate(
-  { path, manifest, certificate }: SignedTexts,
+  { path, manifest, certificate }: Omit<SignedTexts, 'descriptor'>,
   authorities: Authorities | undefined,
 ): Promise<CheckedSignature> {
   return ofAppliance(path, async () => {

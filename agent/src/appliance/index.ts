@@ -44,7 +44,7 @@ export { type Blockdev, type InspectedImage, inspectImage } from './image/inspec
 export type { DigestName, ManifestEntry } from './manifest.ts';
 export { type HeldSource, holdSource, type Source } from './source.ts';
 export { chunksOf, type DiskOptions, type UnpackOptions, unpackDisk, unpackMembers } from './unpack.ts';
-export { type VerifyOptions, verifyMembers } from './verify.ts';
+export { type VerifyOptions, verifyDescriptor, verifyMembers } from './verify.ts';
 export { openVirtnbd, type VirtnbdBackup } from './virtnbd/backup.ts';
 export type { VirtnbdDataFile, VirtnbdState } from './virtnbd/states.ts';
 export { openVma, type Vma } from './vma/open.ts';

@@ -11,6 +11,7 @@ import {
   openAppliance,
   type Source,
   unpackDisk,
+  verifyDescriptor,
   verifyMembers,
 } from './index.ts';
 import { parseManifest } from './manifest.ts';
@@ -37,6 +38,22 @@ async function ova(
   opened.push(appliance);
   return appliance;
 }
+
+describe('the descriptor alone', () => {
+  test('is what the manifest says', async () => {
+    expect(verifyDescriptor(await ova({ 'vm.ovf': OVF, 'vm.mf': MANIFEST }))).toEqual([]);
+    expect(verifyDescriptor(await ova({ 'vm.ovf': OVF }))).toEqual([]);
+  });
+
+  test('was altered after it was signed, or never signed', async () => {
+    const altered = await ova({ 'vm.ovf': '<Envelope />', 'vm.mf': MANIFEST });
+    expect(() => verifyDescriptor(altered)).toThrow(
+      expect.objectContaining({ msgKey: 'hash_mismatch', params: { member: 'vm.ovf', path: altered.path } }),
+    );
+    const silent = await ova({ 'vm.ovf': OVF, 'vm.mf': `SHA1(x)= ${hash('sha1', '')}` });
+    expect(verifyDescriptor(silent)).toEqual([expect.stringMatching(/says nothing of .*vm\.ovf/)]);
+  });
+});
 
 describe('a manifest', () => {
   test('is read in all forms in which it is written', () => {

@@ -26,11 +26,30 @@ export async function verifyMembers(appliance: AppliancePackage, options: Verify
   const used = options.names ?? appliance.members.map(({ name }) => name);
   const unsigned = new Set([manifest.name, certificate?.name]);
   for (const name of new Set([descriptor.name, ...used]))
-    if (!wanted.has(name) && !unsigned.has(name))
-      warnings.push(`The manifest says nothing of ${shown(name)}: whether it is whole cannot be told.`);
+    if (!wanted.has(name) && !unsigned.has(name)) warnings.push(unvouched(name));
   await hashAll(appliance, wanted, options, path);
   return warnings;
 }
+
+/**
+ * Holds the descriptor alone against the manifest, which a certificate may sign: whoever reads but it, believes no more.
+ * @returns warnings: that nothing vouches for it
+ * @throws VirtkeepError hash_mismatch
+ */
+export function verifyDescriptor({
+  path,
+  manifest,
+  descriptor,
+}: Pick<AppliancePackage, 'path' | 'manifest' | 'descriptor'>): string[] {
+  const { name, bytes } = descriptor;
+  const entries = manifest?.entries.filter(({ file }) => file === name) ?? [];
+  if (entries.some(({ digest, value }) => createHash(digest).update(bytes).digest('hex') !== value))
+    throw new VirtkeepError('hash_mismatch', { member: name, path });
+  return manifest === null || entries.length > 0 ? [] : [unvouched(name)];
+}
+
+const unvouched = (name: string): string =>
+  `The manifest says nothing of ${shown(name)}: whether it is whole cannot be told.`;
 
 /** What the manifest says of the files that are there. */
 async function expected(

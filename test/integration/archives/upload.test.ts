@@ -123,18 +123,32 @@ test('killed and then ended: nothing is left', async () => {
   expect(existsSync(join(directory(), 'ended'))).toBe(false);
 });
 
-describe('of one that is over nothing is left', () => {
+/** What has its name is whole, and stays; else there is nothing. */
+function isLeft(point: string, name: string): void {
+  const at = join(directory(), name);
+  if (point === 'publish.after') {
+    expect(readdirSync(at)).toEqual(['shop.vmdk']);
+    expect(readFileSync(join(at, 'shop.vmdk')).equals(BYTES)).toBe(true);
+  } else expect(existsSync(at)).toBe(false);
+}
+
+describe('of one that is over nothing is left without its name', () => {
   test.each(POINTS)('killed at %s, and then ended by who sent it', async point => {
     const { id, name } = over.get(point)!.later;
     await alone.uploads.abort({ id });
-    expect(existsSync(join(directory(), name))).toBe(false);
+    isLeft(point, name);
     await expect(alone.uploads.get({ id })).rejects.toThrow(/upload/i);
   });
 
   test.each(POINTS)('killed at %s, when all of it comes in one go', async point => {
     const { id, name } = over.get(point)!.atOnce;
-    await waitFor('its removal', () => !existsSync(join(directory(), name)), 60_000);
-    await expect(alone.uploads.get({ id })).rejects.toThrow(/upload/i);
+    const isGone = () =>
+      alone.uploads.get({ id }).then(
+        () => false,
+        () => true,
+      );
+    await waitFor('its removal', isGone, 60_000);
+    isLeft(point, name);
   });
 
   test.each(POINTS)('cancelled at %s', async point => {

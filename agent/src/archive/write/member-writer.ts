@@ -268,6 +268,9 @@ export abstract class MemberWriter {
     onProgress: (bytesDone: number) => void,
   ): Promise<MemberRecord> {
     const { name, kind, srcPath, formerPath, throttle } = from;
+    // who hears of it may give back what lies before the part, too
+    if (part && onCopied)
+      throw new Error('only of a whole file is told how much of it is not needed any more');
     const source = await open(srcPath, 'r').catch((error: unknown) => {
       throw fromIoError(error, 'opening', srcPath);
     });

@@ -21,7 +21,10 @@ export interface DataJob {
   throttle?: Throttle | undefined;
 }
 
-/** Does a job that copies all bytes, and tells of them. */
+/**
+ * Does a job that copies all bytes, and tells of them: in order, each after it was read, maybe before it is written. Nobody needs them again,
+ * since an archive that could not be written is lost as a whole.
+ */
 export async function copying<T>(
   { source, onProgress, onCopied }: Pick<DataJob, 'source' | 'onProgress' | 'onCopied'>,
   copy: (onProgress: (bytesDone: number) => void) => Promise<T>,

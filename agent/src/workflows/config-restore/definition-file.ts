@@ -79,8 +79,8 @@ export async function readDefinitionFile(
 }
 
 async function besideOf(opened: AppliancePackage, envelope: Envelope) {
-  const { path, manifest, certificate } = opened;
-  return { files: await filesThere(opened, envelope), signed: { path, manifest, certificate } };
+  const { path, manifest, certificate, descriptor } = opened;
+  return { files: await filesThere(opened, envelope), signed: { path, manifest, certificate, descriptor } };
 }
 
 async function usedOnce<T>(

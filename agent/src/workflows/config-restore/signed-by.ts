@@ -3,7 +3,7 @@ import { fromIoError, hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { readForeign } from '@virtkeep/shared/foreign-file';
 import type { BackupWarning } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { MiB } from '@virtkeep/shared/units';
-import { checkCertificate, type SignedTexts } from '../../appliance/index.ts';
+import { checkCertificate, type SignedTexts, verifyDescriptor } from '../../appliance/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 
 type Trusting = Pick<WorkflowDependencies, 'trustedCaFile'>;
@@ -23,7 +23,10 @@ export async function authoritiesOf({ trustedCaFile }: Trusting): Promise<string
   }
 }
 
-/** What a conversion would find; what it would refuse is a warning of who only looks. */
+/**
+ * Who vouches for the descriptor, and so for what is shown; the disks are compared by a conversion only. What that would refuse is a warning
+ * here.
+ */
 export async function lookAtSignature(
   signed: SignedTexts,
   dependencies: Trusting,
@@ -31,9 +34,14 @@ export async function lookAtSignature(
   try {
     const pem = await authoritiesOf(dependencies);
     const { signer, warnings } = await checkCertificate(signed, pem === undefined ? undefined : { pem });
-    return { signedBy: signer ?? undefined, warnings: warnings.map(text => ({ key: 'signature', text })) };
+    const unvouched = verifyDescriptor(signed);
+    return {
+      signedBy: unvouched.length > 0 ? undefined : (signer ?? undefined),
+      warnings: [...warnings, ...unvouched].map(text => ({ key: 'signature', text })),
+    };
   } catch (error) {
-    if (!hasKey(error, 'appliance_invalid', 'io_failed', 'file_too_large', 'not_a_file')) throw error;
+    if (!hasKey(error, 'appliance_invalid', 'hash_mismatch', 'io_failed', 'file_too_large', 'not_a_file'))
+      throw error;
     return { signedBy: undefined, warnings: [{ key: 'signature_refused', text: reasonOf(error) }] };
   }
 }

@@ -11,6 +11,7 @@ import type { SchedulerDependencies } from './needs.ts';
 import type { OpenParts, PlacedPart } from './open-parts.ts';
 import { LONGEST_DELAY_MS } from './queue.ts';
 import { endedTask, NotKnownYet, type OpenPart, type Step, type StepEnd } from './steps/step.ts';
+import { keyOf } from './store.ts';
 
 export interface PartStepsDependencies
   extends Pick<SchedulerDependencies, 'tasks' | 'clock' | 'elapsedMs' | 'surroundings' | 'log'> {
@@ -26,6 +27,8 @@ export class PartSteps {
   readonly #dependencies: PartStepsDependencies;
   /** Since when tasks are LOST, by the part's key, as was first seen; in ms of `elapsedMs`. */
   readonly #lostSince = new Map<string, number>();
+  /** How often the start of a part's task was cut off, one after another, by the part's key. */
+  readonly #cutOff = new Map<string, number>();
   /**
    * The first calls of a node's parts, one after another, so that a thousand that begin at once are no storm. A part that has no node (the scan of a
    * pool finds its own) waits for none. A look at its run may make a part's first call earlier: that is one call, under the part's turn.
@@ -132,21 +135,22 @@ export class PartSteps {
     if (task === undefined) return this.#startTask(part, step, row.task_id);
     if (!isFinal(task.row.status)) return false;
     const ended = endedTask(task);
-    if (step.unbegun !== undefined && ended.error !== null && isCutOff(ended.error, row))
-      return this.#beginAnew(part, ended.error, await step.unbegun(part));
+    if (step.unbegun !== undefined && hasKey(ended.error, 'operation_unknown') && this.#mayBeginAnew(row)) {
+      await this.#dependencies.parts.write(row, { ...(await step.unbegun(part)), task_id: null });
+      await this.#dependencies.parts.note(
+        row,
+        'The start of a task did not reach its node: it was begun anew',
+      );
+      return true;
+    }
+    this.#cutOff.delete(keyOf(row));
     return this.#take(part, await step.ended(part, ended));
   }
 
-  /** Nothing was done: the step's task is planned anew, under another id. */
-  async #beginAnew(
-    { row }: OpenPart,
-    error: VirtkeepError,
-    columns: Partial<ScheduledPartRow>,
-  ): Promise<boolean> {
-    const { parts } = this.#dependencies;
-    await parts.note(row, `Attempt ${row.attempt} failed: ${error.message}`);
-    await parts.write(row, { ...columns, task_id: null, attempt: row.attempt + 1 });
-    return true;
+  #mayBeginAnew(row: ScheduledPartRow): boolean {
+    const before = this.#cutOff.get(keyOf(row)) ?? 0;
+    this.#cutOff.set(keyOf(row), before + 1);
+    return before < MAX_UNKNOWN;
   }
 
   async #planNext(part: OpenPart, step: Step): Promise<boolean> {
@@ -275,15 +279,11 @@ export class PartSteps {
 
 const isCancel = ({ msgKey }: VirtkeepError): boolean => msgKey === 'canceled';
 
-/** Whether a task's start was cut off in the middle, and may be made again. */
-const isCutOff = (error: VirtkeepError, { attempt }: ScheduledPartRow): boolean =>
-  hasKey(error, 'operation_unknown') && attempt <= MAX_UNKNOWN;
-
 /** In ms; null: there is no further attempt. */
 function delayBeforeNext({ row, definition }: OpenPart, error: VirtkeepError): number | null {
   const { retries, retry_delay_s } = definition;
   if (row.file_id !== null) return null;
-  if (isCutOff(error, row)) return 0;
+  if (error.msgKey === 'operation_unknown' && row.attempt <= MAX_UNKNOWN) return 0;
   if (row.attempt > retries || !ERRORS[error.msgKey].retryable) return null;
   return Math.min(LONGEST_DELAY_MS, retry_delay_s * 1000 * 2 ** (row.attempt - 1));
 }

@@ -1,9 +1,10 @@
 /**
  * The operation of an upload: it waits until all bytes have come, compares their hash, and gives the file its name by a hard link, which
  * takes nobody's place. Its side effects stand in the upload's record and not in the journal, since they outlive it: when the agent is
- * stopped the operation ends, and the next one goes on with what has come. A cancel removes everything.
+ * stopped the operation ends, and the next one goes on with what has come; one whose bytes come in one go is over then. A cancel removes
+ * everything. A stop of the agent after the file got its name leaves it there: it is whole.
  */
-import { orAborted, throwIfAborted } from '@virtkeep/shared/abort';
+import { orAborted } from '@virtkeep/shared/abort';
 import { lstatBig } from '@virtkeep/shared/beneath';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { removePath } from '@virtkeep/shared/files';
@@ -22,7 +23,7 @@ export interface UploadWork {
   id: string;
   records: UploadRecords;
   receiver: Receiver;
-  /** Removes what has come, also under its name, and the record. */
+  /** Removes what has come, and the record. */
   discard: () => Promise<void>;
   filesChanged: (poolId: string) => void;
   /** What a scan tells of the file. */
@@ -49,18 +50,26 @@ export function uploadFile(work: UploadWork): Workflow {
       work.filesChanged(poolId);
       const file = await look(context, work, record);
       const value = { poolId, filename, path, size: BigInt(sizeBytes!), sha256, file };
-      throwIfAborted(context.signal);
-      // first: a stop of the agent in between must not take back what was told to have ended well
-      work.records.change(work.id, { isDone: true });
       context.commit({ $case: 'uploadFile', value });
+      work.records.change(work.id, { isDone: true });
     } catch (error) {
       await work.receiver.close();
-      if (isOver(context, error, work) && !isDone(work)) await work.discard();
+      if (isOver(context, error, work) && !isDone(work)) await undo(work);
       throw error;
     } finally {
       await work.receiver.close();
     }
   };
+}
+
+/** Also of a file that has its name already: its locks have kept others from it. */
+async function undo({ id, records, discard, filesChanged }: UploadWork): Promise<void> {
+  const record = records.find(id)!;
+  if (record.isVerified && (await isPublished(record))) {
+    await removePath(record.path);
+    filesChanged(record.poolId);
+  }
+  await discard();
 }
 
 /** The file is there, whatever can be told of it now. */
@@ -78,6 +87,7 @@ const isDone = ({ id, records }: UploadWork): boolean => records.find(id)?.isDon
 /** Nobody is going to go on with it. */
 function isOver({ signal }: OperationContext, error: unknown, { id, records }: UploadWork): boolean {
   const reason: unknown = signal.aborted ? signal.reason : error;
+  // it has no next operation
   if (records.find(id)?.isOneWrite) return !hasKey(reason, 'journal_failed');
   return reason instanceof VirtkeepError && !GOES_ON.some(key => hasKey(reason, key));
 }

@@ -1,12 +1,11 @@
 /** The uploads of this node: which there are, what runs for each, and when one is given up. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
-import { removePath } from '@virtkeep/shared/files';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Logger } from '@virtkeep/shared/log';
 import { PathGate, type PoolRecord, readablePool, type Settings } from '../../../pools/index.ts';
 import type { Workflow } from '../../context.ts';
 import { idleAt, idleMsAt, type Moment, steadyNow } from './idle.ts';
-import { isPublished, makePartial, newUploadPlace, removePartial } from './place.ts';
+import { makePartial, newUploadPlace, removePartial } from './place.ts';
 import { MAX_UPLOAD_BYTES, type Part, Receiver } from './receiver.ts';
 import { type UploadRecord, UploadRecords } from './record.ts';
 import { type LookAtFile, uploadFile } from './upload-file.ts';
@@ -170,7 +169,7 @@ export class Uploads {
   }
 
   /**
-   * Removes one for which no operation runs, in a turn of its id, also when its file has its name; the file of one that is done stays.
+   * Removes one for which no operation runs, in a turn of its id. A file that has its name already stays: it is whole, and others may use it.
    * @throws VirtkeepError as `removePartial` and `readablePool`: then it is given up, and goes later; upload_not_found, upload_busy
    */
   async remove(id: string): Promise<void> {
@@ -181,10 +180,7 @@ export class Uploads {
     await this.#discard(id);
   }
 
-  /**
-   * Ends those that had no byte for too long, and what was sent in one go to an agent that was stopped. What cannot be removed now is tried
-   * again.
-   */
+  /** Ends those that had no byte for too long, and what was sent in one go to an agent that was stopped. What cannot be removed now is tried again. */
   async sweep(signal: AbortSignal): Promise<void> {
     for (const record of this.#records.all()) {
       if (signal.aborted) return;
@@ -220,15 +216,7 @@ export class Uploads {
     }
     // its operation removes it
     if (live) live.receiver.end(new VirtkeepError('upload_not_found', { id }));
-    else if (!isOneWrite && (await this.#hasName(record))) this.#records.change(id, { isDone: true });
     else await this.remove(id);
-  }
-
-  /** The agent was stopped between that and the end of its operation: it is whole, and whoever saw it may use it. @throws as `readablePool` */
-  async #hasName(record: UploadRecord): Promise<boolean> {
-    if (!record.isVerified) return false;
-    await this.#requirePool(record);
-    return isPublished(record);
   }
 
   /** What is in the way now is tried again by `sweep`. */
@@ -239,21 +227,12 @@ export class Uploads {
     );
   }
 
-  /** Also of a file that has its name already. @throws VirtkeepError as `removePartial` and `readablePool` */
+  /** While its pool is not mounted nothing is there to be removed, but will be. @throws VirtkeepError as `removePartial` and `readablePool` */
   async #discard(id: string): Promise<void> {
     const record = this.#records.find(id)!;
-    await this.#requirePool(record);
-    if (record.isVerified && (await isPublished(record))) {
-      await removePath(record.path);
-      this.#dependencies.filesChanged(record.poolId);
-    }
-    await removePartial(this.#records, record);
-  }
-
-  /** While its pool is not mounted nothing is there to be removed, but will be. @throws VirtkeepError as `readablePool` */
-  async #requirePool({ poolId }: UploadRecord): Promise<void> {
     const pools = await this.#dependencies.pools(AbortSignal.timeout(POOLS_MS));
-    readablePool(pools, poolId, this.#dependencies.nodeName);
+    readablePool(pools, record.poolId, this.#dependencies.nodeName);
+    await removePartial(this.#records, record);
   }
 
   /** Bytes for which there must be room in a pool. */

@@ -1,7 +1,7 @@
 /**
  * A part of a run goes through steps; each is a row of tasks on the nodes, one after another, whose ids are written down before they are
  * started. So nothing is done twice: after a crash a task that is known is waited for, and one that is not was never begun, and is begun
- * with the id that it has.
+ * with the id that it has. One that its node does not know was cut off on its way there, and is planned once more, under another id.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Actor } from '../../../auth/principal.ts';
@@ -45,7 +45,8 @@ export interface Step {
   ended(part: OpenPart, task: EndedTask): Promise<StepEnd>;
   /**
    * The part's task was never begun: its start was cut off, and its node does not know of it. What is to be written of the part, so that the
-   * step plans the same once more. Absent: the step ends, and its part begins once more as a whole. May be called again for the same.
+   * step plans the same once more. Absent: the task has failed; before there is a backup its part begins once more as a whole. May be called
+   * again for the same.
    */
   unbegun?(part: OpenPart): Promise<Partial<ScheduledPartRow>>;
   /** Its part has failed, since nobody knew what became of the task, and now the task has succeeded. May be called again for the same. */
