@@ -108,14 +108,17 @@ test.each([
 });
 
 test.each([
-  ...few(['check.after', 'read.after'], 'read.after').map(moment => ['ova', moment]),
-  ['ovf', 'read.after'],
-])('%s: a disk that runs full at %s', async (format, moment) => {
+  ...few(['check.after', 'read.after'], 'read.after').map(moment => ['ova', moment, 'packed']),
+  ['ovf', 'read.after', 'packed'],
+  // its disks are read where they stand
+  ['ova', 'read.after', 'plain'],
+])('%s: a disk that runs full at %s, of what is %s', async (format, moment, kind) => {
   const point = `export_backup.${moment}`;
-  const pause = lab.alone.pauseFile(point);
+  const pause = lab.alone.pauseFile(`${kind}-${point}`);
   await lab.alone.arm(`${point}=pause:${pause}`);
   try {
-    const id = await lab.startExport(packed, { format, poolId: tight.uuid });
+    const filename = kind === 'plain' ? archive : packed;
+    const id = await lab.startExport(filename, { format, poolId: tight.uuid });
     await lab.alone.whilePaused(pause, async () => small.fill(1));
     const operation = await lab.alone.ended(id);
     expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'disk_full' } });

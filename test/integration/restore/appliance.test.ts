@@ -257,12 +257,17 @@ describe('what stops it leaves nothing', () => {
     expect(await picture()).toEqual(before);
   });
 
-  test.each(['check.after', 'read.after'])('a disk that runs full at %s', async moment => {
+  test.each([
+    ['packed.ova', 'check.after'],
+    ['packed.ova', 'read.after'],
+    // nothing of it is unpacked before
+    ['shop.ova', 'read.after'],
+  ] as const)('%s: a disk that runs full at %s', async (filename, moment) => {
     const point = `appliance_restore.${moment}`;
-    const pause = alone.pauseFile(point);
+    const pause = alone.pauseFile(`${filename}-${point}`);
     await alone.arm(`${point}=pause:${pause}`);
-    const id = await start('packed.ova', { poolId: tight.uuid });
-    await alone.whilePaused(pause, async () => small.fill(4));
+    const id = await start(filename, { poolId: tight.uuid });
+    await alone.whilePaused(pause, async () => small.fill(filename === 'packed.ova' ? 4 : 1));
     const operation = await alone.ended(id);
     expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'disk_full' } });
     await alone.arm('');

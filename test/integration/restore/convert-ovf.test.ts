@@ -235,19 +235,24 @@ describe('what stops it leaves nothing', () => {
     expect(readdirSync(left)).toEqual([]);
   });
 
-  test.each(['check.after', 'read.after'])('a disk that runs full at %s', async moment => {
+  test.each([
+    ['packed.ova', 'check.after'],
+    ['packed.ova', 'read.after'],
+    // nothing of it is unpacked before
+    ['shop.ova', 'read.after'],
+  ] as const)('%s: a disk that runs full at %s', async (filename, moment) => {
     const point = `convert_backup.${moment}`;
-    const pause = alone.pauseFile(point);
+    const pause = alone.pauseFile(`${filename}-${point}`);
     await alone.arm(`${point}=pause:${pause}`);
-    const id = await convert('packed.ova', { poolId: tight.uuid });
-    await alone.whilePaused(pause, async () => small.fill(4));
+    const id = await convert(filename, { poolId: tight.uuid });
+    await alone.whilePaused(pause, async () => small.fill(filename === 'packed.ova' ? 4 : 1));
     const operation = await alone.ended(id);
     expect(operation).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'disk_full' } });
     await alone.arm('');
     const left = join(small.path, 'backups');
     expect(existsSync(left) ? readdirSync(left) : []).toEqual([]);
     small.free();
-    await alone.heard(await convert('packed.ova', { poolId: tight.uuid }));
+    await alone.heard(await convert(filename, { poolId: tight.uuid }));
     for (const name of readdirSync(left)) rmSync(join(left, name));
   });
 });
