@@ -374,12 +374,7 @@ export const ShownBackupSchema = record(
     }),
     xml: text('the domain XML of the state, without its secrets, which the file itself has'),
     signature: SignatureSchema,
-    signed_by: nullable(
-      text(
-        'of an OVF or OVA: subject of the certificate that signs its manifest, when an authority that the node trusts vouches for it; the ' +
-          'file is foreign all the same',
-      ),
-    ),
+    signed_by: SignedBy,
     systems: Type.Array(SystemSchema, {
       description:
         'VMs of an OVF or OVA, each in its default configuration; of several without a choice nothing else is shown. Empty for other files',
