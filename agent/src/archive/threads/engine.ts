@@ -1,4 +1,5 @@
 import { availableParallelism } from 'node:os';
+import { clearTimeout, setTimeout } from 'node:timers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { BLOCK_BYTES } from '../format/layout.ts';
 import type { Throttle } from '../format/types.ts';
@@ -20,6 +21,65 @@ const LOOK_MS = 5;
 /** Paid at a time, whole KiB. */
 const PAYMENT_BYTES = 1024 * 1024;
 
+/**
+ * Threads of closed engines, kept a while for the next: to start them costs a fifth of a second of processor time, more than
+ * all else of a small archive. Their memories are kept longer (see `giveRingMemory`).
+ */
+const resting: Crew[] = [];
+const MAX_RESTING = 2;
+const REST_MS = 10_000;
+
+/** The threads of an engine, and the memory they share. */
+interface Crew {
+  memory: RingMemory;
+  sequencer: Thread;
+  workers: Thread[];
+  timer?: NodeJS.Timeout;
+}
+
+const threadsOf = ({ sequencer, workers }: Crew): Thread[] => [sequencer, ...workers];
+
+const isAlive = (crew: Crew): boolean => threadsOf(crew).every(thread => thread.isAlive);
+
+function startCrew(count: number): Crew {
+  const memory = takeRingMemory(count + SPARE_SLOTS);
+  const start = (url: URL) => new Thread(url, memory);
+  const sequencer = start(new URL('./sequencer.worker.ts', import.meta.url));
+  const url = new URL('./block.worker.ts', import.meta.url);
+  return { memory, sequencer, workers: Array.from({ length: count }, () => start(url)) };
+}
+
+function takeCrew(count: number): Crew {
+  const at = resting.findIndex(crew => crew.workers.length === count && isAlive(crew));
+  if (at === -1) return startCrew(count);
+  const crew = resting.splice(at, 1)[0]!;
+  clearTimeout(crew.timer);
+  for (const thread of threadsOf(crew)) thread.hold(true);
+  return crew;
+}
+
+/** Keeps threads that have no order for a while, or ends them. */
+async function giveCrew(crew: Crew): Promise<void> {
+  // the process may end while they rest, and must not while they load
+  await Promise.all(threadsOf(crew).map(thread => thread.loaded));
+  if (!isAlive(crew)) return await endCrew(crew);
+  for (const thread of threadsOf(crew)) thread.hold(false);
+  resting.push(crew);
+  crew.timer = setTimeout(() => void dismiss(crew), REST_MS).unref();
+  if (resting.length > MAX_RESTING) await dismiss(resting[0]!);
+}
+
+async function dismiss(crew: Crew): Promise<void> {
+  clearTimeout(crew.timer);
+  resting.splice(resting.indexOf(crew), 1);
+  await endCrew(crew);
+}
+
+async function endCrew(crew: Crew): Promise<void> {
+  await Promise.all(threadsOf(crew).map(thread => thread.stop()));
+  giveRingMemory(crew.memory);
+}
+
 export interface PumpJob {
   source: BlockSource;
   codec: Codec;
@@ -34,22 +94,16 @@ export interface PumpJob {
  * hashes and writes them in order. The main thread only gives orders. One order at a time.
  */
 export class Engine {
-  readonly #sequencer: Thread;
-  readonly #workers: Thread[];
-  readonly #memory: RingMemory;
+  readonly #crew: Crew;
   readonly #ring: Ring;
+  #running: Promise<unknown> = Promise.resolve();
   #closed = false;
 
   constructor(workers: number | undefined) {
     const desired = workers ?? Math.min(availableParallelism(), DEFAULT_MAX_WORKERS);
-    const count = Math.max(1, Math.min(MAX_WORKERS, desired));
-    const memory = takeRingMemory(count + SPARE_SLOTS);
-    this.#memory = memory;
-    this.#ring = new Ring(memory);
+    this.#crew = takeCrew(Math.max(1, Math.min(MAX_WORKERS, desired)));
+    this.#ring = new Ring(this.#crew.memory);
     this.#ring.reset();
-    this.#sequencer = new Thread(new URL('./sequencer.worker.ts', import.meta.url), memory);
-    const url = new URL('./block.worker.ts', import.meta.url);
-    this.#workers = Array.from({ length: count }, () => new Thread(url, memory));
   }
 
   /**
@@ -57,12 +111,18 @@ export class Engine {
    * @throws VirtkeepError canceled, disk_full, io_failed, archive_damaged; after one the output is lost
    */
   async order<T>(order: Order, paths: FaultPaths, signal: AbortSignal, onProgress?: Progress): Promise<T> {
-    this.#ring.reset();
-    return (await settled(this.#ring, signal, paths, [this.#sequencer.ask(order, onProgress)])) as T;
+    return (await this.#run(() => {
+      this.#ring.reset();
+      return settled(this.#ring, signal, paths, [this.#crew.sequencer.ask(order, onProgress)]);
+    })) as T;
   }
 
   /** Sends the blocks of a source through the workers and the sequencer. Errors as {@link Engine.order}. */
   async pump(job: PumpJob, signal: AbortSignal, onProgress?: Progress): Promise<RunResult> {
+    return await this.#run(() => this.#pump(job, signal, onProgress));
+  }
+
+  async #pump(job: PumpJob, signal: AbortSignal, onProgress?: Progress): Promise<RunResult> {
     this.#ring.reset(job.codec.kind !== 'store');
     if (job.throttle) this.#ring.limit();
     const { lengthBytes } = job.source;
@@ -70,8 +130,8 @@ export class Engine {
     const { hash, output } = job;
     const run = { lengthBytes, blockCount, codec: job.codec.kind, hash, output };
     const blockRun: BlockRun = { source: job.source, codec: job.codec, blockCount };
-    const sequenced = this.#sequencer.ask({ op: 'run', run }, onProgress);
-    const filled = this.#workers.map(worker => worker.ask(blockRun));
+    const sequenced = this.#crew.sequencer.ask({ op: 'run', run }, onProgress);
+    const filled = this.#crew.workers.map(worker => worker.ask(blockRun));
     const ended = new AbortController();
     const paying = job.throttle && this.#pay(job.throttle, AbortSignal.any([signal, ended.signal]));
     try {
@@ -80,6 +140,14 @@ export class Engine {
       ended.abort();
       await paying;
     }
+  }
+
+  /** Others may have the threads once this engine is closed. */
+  async #run<T>(work: () => Promise<T>): Promise<T> {
+    if (this.#closed) throw new Error('an order to closed threads');
+    const running = work();
+    this.#running = running;
+    return await running;
   }
 
   /** Lets the workers read as fast as they may. */
@@ -93,12 +161,12 @@ export class Engine {
     }
   }
 
-  /** Stops the threads; a running order is cancelled first. */
+  /** Lets the threads go; a running order is cancelled first. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
     this.#ring.cancel();
-    await Promise.all([this.#sequencer, ...this.#workers].map(thread => thread.stop()));
-    giveRingMemory(this.#memory);
+    await this.#running.catch(() => {});
+    await giveCrew(this.#crew);
   }
 }

@@ -64,6 +64,22 @@ export class Thread {
     });
   }
 
+  /** Loaded, or dead. */
+  get loaded(): Promise<void> {
+    return this.#loaded;
+  }
+
+  /** Whether it can still be asked. */
+  get isAlive(): boolean {
+    return this.#dead === undefined;
+  }
+
+  /** Whether the process stays for it. */
+  hold(isHeld: boolean): void {
+    if (isHeld) this.#worker.ref();
+    else this.#worker.unref();
+  }
+
   /** Waits until the thread is loaded: ending a thread that loads a native module would end the whole process. */
   async stop(): Promise<void> {
     await this.#loaded;
