@@ -4,7 +4,13 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox';
 import { type ErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RouteAccess } from '@virtkeep/shared/permissions';
-import type { FastifyBaseLogger, FastifyInstance, FastifyRequest, RawServerDefault } from 'fastify';
+import type {
+  FastifyBaseLogger,
+  FastifyInstance,
+  FastifyPluginAsync,
+  FastifyRequest,
+  RawServerDefault,
+} from 'fastify';
 import type { Principal } from '../auth/principal.ts';
 import type { Services } from '../services/services.ts';
 import type { IdempotentRequest } from '../services/tasks/idempotency.ts';
@@ -16,6 +22,13 @@ export type App = FastifyInstance<
   FastifyBaseLogger,
   TypeBoxTypeProvider
 >;
+
+/** A part of the application with parsers and hooks of its own. Without a name, Fastify would look for it in every module that is loaded. */
+export function scope(name: string, work: (own: App) => Promise<void> | void): FastifyPluginAsync {
+  return Object.assign(async (own: FastifyInstance) => work(own as App), {
+    [Symbol.for('fastify.display-name')]: name,
+  });
+}
 
 /** A file under routes/ exports one of these; all are named in routes/index.ts. */
 export type RouteModule = (app: App, services: Services) => void;

@@ -8,7 +8,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import Fastify from 'fastify';
 import type { Services } from '../services/services.ts';
-import type { App, RouteModule } from './app.ts';
+import { type App, type RouteModule, scope } from './app.ts';
 import { registerAudit } from './audit.ts';
 import { authorize } from './auth.ts';
 import {
@@ -65,7 +65,7 @@ export async function buildServer({ services, routes, tls }: ServerDependencies)
   registerAudit(app, services);
   registerMetrics(app, services);
   for (const routeModule of routes) {
-    await app.register(async scope => routeModule(scope as App, services));
+    await app.register(scope('routes', async own => routeModule(own, services)));
   }
   await app.ready();
   limitConnections(app.server, services.config);

@@ -117,7 +117,8 @@ export async function makeRestApp(
   await services.startNodes();
   const { tokens, userIds, userNumbers } = await makeUsers(services);
   const app = await buildServer({ services, routes: ROUTES });
-  const check = documentCheck(app.swagger() as unknown as ApiDocument);
+  documented ??= documentCheck(app.swagger() as unknown as ApiDocument);
+  const check = documented;
   return {
     app,
     services,
@@ -189,6 +190,9 @@ async function send(
 
 const ajvRequire = createRequire(createRequire(import.meta.url).resolve('@fastify/ajv-compiler'));
 
+/** All applications of a test have the same document. */
+let documented: ReturnType<typeof documentCheck> | undefined;
+
 /** Holds answers against the document: known status, right schema, the error envelope for every failure. */
 export function documentCheck(document: ApiDocument) {
   const { default: Ajv } = ajvRequire('ajv/dist/2020.js') as {
@@ -196,6 +200,7 @@ export function documentCheck(document: ApiDocument) {
   };
   const ajv = new Ajv({ strict: false, validateFormats: false, allErrors: true });
   ajv.addSchema({ ...document, $id: 'api' }, 'api');
+  const templateOf = templatesOf(document);
   const compiled = new Map<string, ReturnType<Validator['compile']>>();
   const validate = (pointer: string, value: unknown, place: string) => {
     const check = compiled.get(pointer) ?? ajv.compile({ $ref: `api#${pointer}` });
@@ -221,7 +226,7 @@ export function documentCheck(document: ApiDocument) {
   };
   return (method: string, url: string, answer: Answer): void => {
     const place = `${method} ${url} → ${answer.status}`;
-    const path = templateOf(document, url);
+    const path = templateOf(url);
     if (answer.status >= 400) {
       validate('/components/schemas/Error', answer.body, place);
       checkErrors(document.paths[path ?? '']?.[method.toLowerCase()], answer, place);
@@ -242,15 +247,19 @@ function escapePointer(part: string): string {
   return encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1'));
 }
 
-/** The document's path for a URL; fixed segments win over parameters. */
-function templateOf(document: ApiDocument, url: string): string | undefined {
-  const path = url.split('?')[0]!.replace(/\/?$/, '');
-  const matching = Object.keys(document.paths).filter(template => {
-    const text = template
-      .replace(/\/$/, '')
-      .replace(/[.*+?^$()|[\]\\]/g, '\\$&')
-      .replace(/\{[^}]+\}/g, '[^/]+');
-    return new RegExp(`^${text}$`).test(path);
-  });
-  return matching.sort((a, b) => a.split('{').length - b.split('{').length)[0];
+/** Tells the document's path for a URL; fixed segments win over parameters. */
+function templatesOf(document: ApiDocument): (url: string) => string | undefined {
+  const templates = Object.keys(document.paths)
+    .map(template => {
+      const text = template
+        .replace(/\/$/, '')
+        .replace(/[.*+?^$()|[\]\\]/g, '\\$&')
+        .replace(/\{[^}]+\}/g, '[^/]+');
+      return { template, pattern: new RegExp(`^${text}$`) };
+    })
+    .toSorted((a, b) => a.template.split('{').length - b.template.split('{').length);
+  return url => {
+    const path = url.split('?')[0]!.replace(/\/?$/, '');
+    return templates.find(({ pattern }) => pattern.test(path))?.template;
+  };
 }

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import type { Worker } from 'node:worker_threads';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { BLOCK_BYTES } from '../format/layout.ts';
+import type { Throttle } from '../format/types.ts';
 import { Engine } from './engine.ts';
 
 const CONTENT = randomBytes(3 * BLOCK_BYTES);
@@ -78,7 +79,8 @@ test('what was cancelled in the middle of an output leaves nothing to the next',
   const first = new Engine(1);
   await first.order({ op: 'open', fd: fds[1]!, position: 0, level: 3 }, paths(), never);
   // nobody pays: the run waits until it is cancelled by the close
-  const throttle = { take: (_: number, signal?: AbortSignal) => once(signal!, 'abort').then(() => {}) };
+  const take = (_: number, signal?: AbortSignal) => once(signal!, 'abort').then(() => {});
+  const throttle: Throttle = { take, atFixedRate: work => work(0) };
   const codec = { kind: 'compress', level: 3 } as const;
   const run = first.pump(
     { source: source(), codec, hash: true, output: true, paths: paths(), throttle },

@@ -2,7 +2,7 @@
  * Which errors a route may answer: those that follow from what it declares (who may call it, its ids, query, body), and its own
  * (`config.errors`). Pure.
  */
-import { type ErrorKey, httpStatusOf } from '@virtkeep/shared/errors';
+import { ERRORS, type ErrorKey, httpStatusOf } from '@virtkeep/shared/errors';
 import { ROLES, roleAllows } from '@virtkeep/shared/permissions';
 import type { RouteOptions } from 'fastify';
 import { keepsKey } from '../keeps-key.ts';
@@ -71,7 +71,12 @@ const NO_SUCH_THING: Readonly<Record<string, ErrorKey>> = {
   entity_uuid: 'entity_not_found',
 };
 
-/** In the order of their codes, each once. */
+/** All keys in the order in which they are told: by status, then by name. */
+const IN_ORDER = (Object.keys(ERRORS) as ErrorKey[]).toSorted(
+  (a, b) => httpStatusOf(a) - httpStatusOf(b) || (a < b ? -1 : 1),
+);
+
+/** By status, then by name, each once. */
 export function errorKeysOf(route: RouteOptions): ErrorKey[] {
   const keys = new Set<ErrorKey>([
     ...ALWAYS,
@@ -82,7 +87,7 @@ export function errorKeysOf(route: RouteOptions): ErrorKey[] {
     ...(route.config?.longAction ? NODE_WORK : []),
     ...(route.config?.errors ?? []),
   ]);
-  return [...keys].sort((a, b) => httpStatusOf(a) - httpStatusOf(b) || (a < b ? -1 : 1));
+  return IN_ORDER.filter(key => keys.has(key));
 }
 
 function ofAccess({ config = {}, method }: RouteOptions): ErrorKey[] {

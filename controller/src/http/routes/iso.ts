@@ -5,8 +5,7 @@ import Type from 'typebox';
 import { requirePermission } from '../../auth/principal.ts';
 import type { IsoRecord, NewIso } from '../../services/isos/isos.ts';
 import type { Services } from '../../services/services.ts';
-import type { App, RouteModule } from '../app.ts';
-import { principalOf } from '../app.ts';
+import { type App, principalOf, type RouteModule, scope } from '../app.ts';
 import { tokenOf, watchRight } from '../auth.ts';
 import { bodyOf } from '../body-stream.ts';
 import { answerBytes, BYTE_ANSWERS, type ByteSource } from '../byte-answer.ts';
@@ -65,7 +64,7 @@ export const isoRoutes: RouteModule = (app, services) => {
   readRoutes(app, services);
   downloadRoutes(app, services);
   announceRoute(app, services);
-  void app.register(async scope => uploadRoutes(scope as App, services));
+  void app.register(scope('uploads of images', own => uploadRoutes(own, services)));
 };
 
 function readRoutes(app: App, services: Services): void {

@@ -4,8 +4,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import Type from 'typebox';
 import type { Services } from '../../services/services.ts';
 import type { UploadRecord } from '../../services/uploads/uploads.ts';
-import type { App, RouteModule } from '../app.ts';
-import { principalOf } from '../app.ts';
+import { type App, principalOf, type RouteModule, scope } from '../app.ts';
 import { watchRight } from '../auth.ts';
 import { bodyOf } from '../body-stream.ts';
 import { whenClosed } from '../closed.ts';
@@ -75,8 +74,7 @@ const NewUploadQuery = Type.Object(
 
 /** In a scope of their own: their bodies are not read into memory, whatever type they say they are of. */
 export const uploadRoutes: RouteModule = (app, services) => {
-  void app.register(async scope => {
-    const own = scope as App;
+  const routes = scope('upload', own => {
     own.removeAllContentTypeParsers();
     own.addContentTypeParser('*', (_request, payload, done) => done(null, payload));
     own.addHook('onSend', async (_request, reply, payload) => {
@@ -86,6 +84,7 @@ export const uploadRoutes: RouteModule = (app, services) => {
     createRoute(own, services);
     partRoutes(own, services);
   });
+  void app.register(routes);
 };
 
 function createRoute(app: App, services: Services): void {
