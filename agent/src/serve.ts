@@ -60,6 +60,7 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
     server.setHealthy(connected && shutdown.state === 'serving');
     if (!connected) return;
     runner.retryNow();
+    // what a stopped agent left of uploads lies in pools, which only libvirt knows
     sweep();
   });
   inventory.start();

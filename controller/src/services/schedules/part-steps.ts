@@ -135,8 +135,9 @@ export class PartSteps {
     if (task === undefined) return this.#startTask(part, step, row.task_id);
     if (!isFinal(task.row.status)) return false;
     const ended = endedTask(task);
-    if (step.unbegun !== undefined && hasKey(ended.error, 'operation_unknown') && this.#mayBeginAnew(row)) {
-      await this.#dependencies.parts.write(row, { ...(await step.unbegun(part)), task_id: null });
+    const isCutOff = step.unbegun !== undefined && hasKey(ended.error, 'operation_unknown');
+    if (isCutOff && this.#countCutOff(row) <= MAX_UNKNOWN) {
+      await this.#dependencies.parts.write(row, { ...(await step.unbegun?.(part)), task_id: null });
       await this.#dependencies.parts.note(
         row,
         'The start of a task did not reach its node: it was begun anew',
@@ -147,10 +148,11 @@ export class PartSteps {
     return this.#take(part, await step.ended(part, ended));
   }
 
-  #mayBeginAnew(row: ScheduledPartRow): boolean {
-    const before = this.#cutOff.get(keyOf(row)) ?? 0;
-    this.#cutOff.set(keyOf(row), before + 1);
-    return before < MAX_UNKNOWN;
+  /** @returns how often in a row the start of its present step did not reach the node, this time counted */
+  #countCutOff(row: ScheduledPartRow): number {
+    const count = (this.#cutOff.get(keyOf(row)) ?? 0) + 1;
+    this.#cutOff.set(keyOf(row), count);
+    return count;
   }
 
   async #planNext(part: OpenPart, step: Step): Promise<boolean> {
