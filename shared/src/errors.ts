@@ -71,6 +71,10 @@ export const ERRORS = {
     '40305',
     'An integration token cannot do this. Log in with user name and password, and send the token of that login.',
   ),
+  foreign_origin: fixed(
+    '40308',
+    'Only the pages of this controller log in like this. Programs log in at /auth/ and send the token in a header.',
+  ),
   peer_revoked: fixed(
     '40306',
     'The certificate "{subject}" ({serial}) was revoked. Ask an administrator for another one.',

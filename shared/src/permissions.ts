@@ -79,3 +79,8 @@ const TABLE: Record<Role | ServiceRole, ReadonlySet<Permission>> = {
 export function roleAllows(role: Role | ServiceRole, permission: Permission): boolean {
   return TABLE[role].has(permission);
 }
+
+/** Everything that a role may do, in the order of the alphabet. */
+export function permissionsOf(role: Role | ServiceRole): Permission[] {
+  return [...TABLE[role]].sort();
+}

@@ -1,8 +1,9 @@
-/** Who may call what: the token of the Authorization header, and the permission the route declares. */
+/** Who may call what: the token of the Authorization header or of the pages' cookie, and the permission the route declares. */
 import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyRequest } from 'fastify';
 import { type Principal, requirePermission, requireSession } from '../auth/principal.ts';
 import type { Services } from '../services/services.ts';
+import { cookieToken } from './session-cookie.ts';
 
 const HEADER = /^(?:jwt|bearer) +(\S+) *$/i;
 const MAX_TOKEN_LENGTH = 4096;
@@ -10,10 +11,19 @@ const MAX_TOKEN_LENGTH = 4096;
 const BEAT_MS = 15_000;
 
 /** The token of `Authorization: jwt <token>` (or Bearer; in any case). @throws login_required, token_invalid. */
-export function tokenOf(request: FastifyRequest): string {
+export function headerTokenOf(request: FastifyRequest): string {
   const header = request.headers.authorization;
   if (header === undefined || header.trim() === '') throw new VirtkeepError('login_required');
-  const token = HEADER.exec(header)?.[1];
+  return checked(HEADER.exec(header)?.[1]);
+}
+
+/** The token of the header; without a header that of the cookie. @throws login_required, token_invalid. */
+export function tokenOf(request: FastifyRequest): string {
+  const cookie = request.headers.authorization === undefined ? cookieToken(request) : undefined;
+  return cookie === undefined ? headerTokenOf(request) : checked(cookie);
+}
+
+function checked(token: string | undefined): string {
   if (token === undefined || token.length > MAX_TOKEN_LENGTH) throw new VirtkeepError('token_invalid');
   return token;
 }

@@ -7,6 +7,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { addressGroup } from '../auth/address-group.ts';
 import type { ControllerConfig } from '../config.ts';
 import type { App } from './app.ts';
+import { contentPolicy } from './content-policy.ts';
 
 const RETRY_AFTER_S = 5;
 
@@ -14,14 +15,12 @@ export async function registerProtection(app: App, config: ControllerConfig): Pr
   await app.register(helmet, {
     // A browser that has seen HSTS lets nobody past a self-signed certificate, so only with a real one.
     hsts: config.tls.mode === 'files',
-    contentSecurityPolicy: {
-      directives: {
-        defaultSrc: ["'self'"],
-        styleSrc: ["'self'", "'unsafe-inline'"],
-        imgSrc: ["'self'", 'data:'],
-        upgradeInsecureRequests: null,
-      },
-    },
+    // another one for each kind of answer
+    contentSecurityPolicy: false,
+    frameguard: { action: 'deny' },
+  });
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('content-security-policy', contentPolicy(request.url));
   });
   await app.register(rateLimit, {
     global: false,

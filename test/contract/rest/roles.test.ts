@@ -31,6 +31,10 @@ const TABLE: Record<string, string> = {
   // accounts; users and tokens of others
   'POST /auth/': EVERYBODY,
   'POST /auth/refresh/': USERS,
+  'POST /api/session/': EVERYBODY,
+  'GET /api/session/': USERS,
+  'POST /api/session/refresh/': USERS,
+  'DELETE /api/session/': USERS,
   'GET /api/tokens/': USERS,
   'POST /api/tokens/': USERS,
   'POST /api/tokens/{id}/remove/': USERS,
@@ -186,12 +190,16 @@ const TABLE: Record<string, string> = {
 /** What an integration token does not get, whosever it is. */
 const SESSIONS_ONLY = new Set([
   'POST /auth/refresh/',
+  'POST /api/session/refresh/',
+  'DELETE /api/session/',
   'POST /api/tokens/',
   'POST /api/users/',
   'PUT /api/users/{id}/',
 ]);
 /** Its answer does not end before the controller does. */
 const ENDLESS = 'GET /api/events/stream/';
+/** Ends the login with which the others are tried. */
+const LOGOUT = 'DELETE /api/session/';
 
 let rest: RestApp;
 const sessions: Record<string, string> = {};
@@ -249,7 +257,7 @@ test('every route is for whom the table says, also by HEAD', async () => {
   const answered: Record<string, string> = {};
   const expected: Record<string, string> = {};
   for (const [row, letters] of Object.entries(TABLE)) {
-    if (row === ENDLESS) continue;
+    if (row === ENDLESS || row === LOGOUT) continue;
     for (const operation of withHead(row)) {
       expected[operation] = letters;
       answered[operation] = await whoPasses(operation);
@@ -301,6 +309,15 @@ test('own tasks and those of others are cancelled by whom they concern', async (
     }
   }
   expect(answered).toEqual({ A: 'own foreign', O: 'own foreign', U: '', B: 'own ' });
+});
+
+test('every user logs out, and their tokens end', async () => {
+  const logins = { ...sessions };
+  for (const role of Object.values(ROLE_OF))
+    sessions[role] = (await rest.services.tokens.login(`the-${role}`, PASSWORD, '10.0.0.7')).token;
+  expect(await whoPasses(LOGOUT)).toBe(USERS);
+  expect(await whoPasses(LOGOUT)).toBe('');
+  Object.assign(sessions, logins);
 });
 
 test('the stream of events is for every user', async () => {

@@ -18,6 +18,7 @@ import { notificationRoutes } from './notifications.ts';
 import { poolRoutes } from './pools.ts';
 import { protectionRoutes } from './protection.ts';
 import { scheduleRoutes } from './schedules.ts';
+import { sessionRoutes } from './session.ts';
 import { snapshotRoutes } from './snapshots.ts';
 import { systemRoutes } from './system.ts';
 import { tagRoutes } from './tags.ts';
@@ -32,6 +33,7 @@ import { wholeRoutes } from './whole.ts';
 export const ROUTES: readonly RouteModule[] = [
   systemRoutes,
   authRoutes,
+  sessionRoutes,
   tokenRoutes,
   userRoutes,
   taskRoutes,

@@ -16,6 +16,7 @@ import {
   Text,
   Time,
   text,
+  texts,
   truth,
   UserNumber,
   Uuid,
@@ -33,6 +34,37 @@ export const Password = Type.String({
 });
 const Role = oneOf(ROLES, { description: 'what they may do' });
 const EXAMPLE_TOKEN = 'eyJhbGciOiJIUzUxMiJ9.…';
+
+export const LoginBody = body(
+  { username: Type.String({ maxLength: 255, description: 'in any case' }), password: Password },
+  { username: 'alice', password: 'correct horse battery' },
+);
+
+export const SessionSchema = record(
+  'Session',
+  {
+    description: 'Who is logged in, and what they may do',
+    example: {
+      user: { id: 2, username: 'alice' },
+      role: 'operator',
+      permissions: ['domain.read', 'backup.create'],
+      expires_on: STORY.changed,
+      expires_in: 43_200,
+      version: '0.1.0',
+    },
+  },
+  {
+    user: NamedUser,
+    role: Role,
+    permissions: texts('what the role allows'),
+    expires_on: described(Time, 'until then it counts, or can be prolonged'),
+    expires_in: Type.Integer({
+      minimum: 0,
+      description: 'seconds until then, by the clock of the controller',
+    }),
+    version: text('of the controller'),
+  },
+);
 
 export const IssuedTokenSchema = record(
   'IssuedToken',

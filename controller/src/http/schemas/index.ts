@@ -1,7 +1,7 @@
 /** Every named record of the API document. */
 import type { TSchema } from 'typebox';
 import type { App } from '../app.ts';
-import { IssuedTokenSchema, NewTokenSchema, TokenSchema, UserSchema } from './account.ts';
+import { IssuedTokenSchema, NewTokenSchema, SessionSchema, TokenSchema, UserSchema } from './account.ts';
 import { CertificateSchema, RevokedCertificateSchema } from './certificate.ts';
 import { ErrorBody } from './common.ts';
 import { DomainSchema } from './domain.ts';
@@ -55,6 +55,7 @@ import { ClusterSchema, ResourcePoolSchema } from './whole.ts';
 const SCHEMAS: readonly TSchema[] = [
   ErrorBody,
   IssuedTokenSchema,
+  SessionSchema,
   UserSchema,
   TokenSchema,
   NewTokenSchema,
