@@ -226,3 +226,32 @@ test('the command lists the most urgent first, and its exit code tells whether o
   expect((await run('protection')).code).toBe(0);
   expect(await run('protection', 'include', 'new')).toMatchObject({ code: 0, stdout: 'new: never\n' });
 });
+
+test('the overview names the VM, its day, what runs, the fullest pool and who is away', async () => {
+  await failed();
+  await backedUp(new Date(Date.now() - 60_000));
+  await failed();
+  const other = await newDomain('other');
+  const { taskId } = await started();
+  const { status, body } = await rest.call('GET', '/api/overview/?time_zone=Europe/Berlin');
+  expect(status).toBe(200);
+  expect(body.domains.counts).toMatchObject({ failing: 1, never: 1, protected: 0 });
+  expect(body.domains.urgent.map((row: { domain: { id: string } }) => row.domain.id)).toEqual([
+    other.id,
+    domain.id,
+  ]);
+  expect(body.history.days).toHaveLength(14);
+  const [never, failing] = body.history.domains;
+  expect(never).toMatchObject({ domain: { id: other.id }, state: 'never' });
+  expect(new Set(never.results)).toEqual(new Set(['none']));
+  expect(failing.domain.id).toBe(domain.id);
+  expect(failing.results.at(-1)).toBe('mixed');
+  expect(body.running.results.map(({ id }: { id: string }) => id)).toContain(taskId);
+  expect(body.pools).toMatchObject({ count: 1, results: [{ id: pool.id, status: 'ACTIVE' }] });
+  expect(body.nodes).toEqual({ count: 1, away_count: 0, away: [] });
+  expect((await rest.call('GET', '/api/overview/?histories=1')).body.history.domains).toHaveLength(1);
+  for (const query of ['time_zone=Nowhere/None', 'histories=51'])
+    expect((await rest.call('GET', `/api/overview/?${query}`)).status).toBe(400);
+  node.agent.succeed(taskId, { file: node.agent.setFile({ domainId: domain.id, poolId: pool.id }) });
+  await ended(rest, taskId);
+});

@@ -26,6 +26,7 @@ const TABLE: Record<string, string> = {
   'GET /api/controllers/check/': EVERYBODY,
   'GET /api/controllers/base-version/': USERS,
   'GET /api/controllers/system-time/': USERS,
+  'GET /api/overview/': USERS,
   'GET /healthz': EVERYBODY,
   'GET /readyz': EVERYBODY,
   // accounts; users and tokens of others

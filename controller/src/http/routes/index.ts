@@ -15,6 +15,7 @@ import { libraryRoutes } from './library.ts';
 import { multiManagerRoutes } from './multi-manager.ts';
 import { nodeRoutes } from './nodes.ts';
 import { notificationRoutes } from './notifications.ts';
+import { overviewRoutes } from './overview.ts';
 import { poolRoutes } from './pools.ts';
 import { protectionRoutes } from './protection.ts';
 import { scheduleRoutes } from './schedules.ts';
@@ -32,6 +33,7 @@ import { wholeRoutes } from './whole.ts';
 
 export const ROUTES: readonly RouteModule[] = [
   systemRoutes,
+  overviewRoutes,
   authRoutes,
   sessionRoutes,
   tokenRoutes,

@@ -35,6 +35,7 @@ import {
   NotificationTargetSchema,
   NotificationTestSchema,
 } from './notification.ts';
+import { OverviewSchema } from './overview.ts';
 import { PoolSchema } from './pool.ts';
 import { ProtectionSchema } from './protection.ts';
 import {
@@ -77,6 +78,7 @@ const SCHEMAS: readonly TSchema[] = [
   GuestInfoSchema,
   DomainSchema,
   ProtectionSchema,
+  OverviewSchema,
   FileSchema,
   VerifiedFileSchema,
   TrimmedFileSchema,
