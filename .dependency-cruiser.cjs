@@ -163,7 +163,7 @@ module.exports = {
   ],
   options: {
     doNotFollow: { path: 'node_modules' },
-    exclude: { path: '(^node_modules/|/dist/|^\\.cache|^\\.lab)' },
+    exclude: { path: '(^node_modules/|^controller/web/|/dist/|^\\.cache|^\\.lab)' },
     tsPreCompilationDeps: true,
     tsConfig: { fileName: 'tsconfig.json' },
     enhancedResolveOptions: {

@@ -19,7 +19,7 @@ export LAB_DIR PORT NODES GUEST
 
 DESTDIR ?=
 
-.PHONY: help setup modules test soak unit check generate demo lab-up lab-down bench package install clean
+.PHONY: help setup modules web screenshots test soak unit check generate demo lab-up lab-down bench package install clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -32,7 +32,10 @@ setup: modules ## Installs packages, node modules and the test guests (only what
 	@test/lab/setup.sh test-packages
 	@test/lab/setup.sh guest
 
-test: setup ## Runs every test: unit, contract, integration, end to end with real guests
+web: modules ## Builds the management pages, which the controller serves at /ui/ (only when something changed)
+	@node packaging/web.ts
+
+test: setup web ## Runs every test: unit, contract, integration, end to end with real guests
 	@node test/run.ts
 
 soak: setup ## Runs the tests that need much: a Debian guest, running and off, in its directory domain, its agent stopped and killed

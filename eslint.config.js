@@ -5,6 +5,8 @@ export default tseslint.config(
   {
     ignores: [
       'bundle/**',
+      // a program of its own, whose types are not those of the daemons
+      'controller/web/**',
       '**/node_modules/**',
       '**/dist/**',
       'shared/src/gen/**',

@@ -5,10 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { bundle } from './bundle.ts';
 import { ROOT, stage } from './stage.ts';
+import { buildPages } from './web.ts';
 
 const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string };
 const arch = execFileSync('dpkg', ['--print-architecture'], { encoding: 'utf8' }).trim();
 await bundle();
+await buildPages();
 const root = mkdtempSync(join(tmpdir(), 'virtkeep-deb-'));
 try {
   chmodSync(root, 0o755);

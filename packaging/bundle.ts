@@ -103,7 +103,7 @@ function sourceFiles(): string[] {
   const patterns = SOURCES.map(directory => `${directory}/**/*.{ts,json,proto,binpb}`);
   return globSync(patterns, {
     cwd: ROOT,
-    exclude: name => /node_modules|\.test\.ts$|^test$/.test(name),
+    exclude: name => /node_modules|\.test\.ts$|^(test|web)$/.test(name),
   }).sort();
 }
 

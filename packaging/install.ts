@@ -4,9 +4,11 @@ import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { bundle } from './bundle.ts';
 import { stage } from './stage.ts';
+import { buildPages } from './web.ts';
 
 const target = resolve(process.argv[2] ?? '/');
 await bundle();
+await buildPages();
 stage(target);
 if (target === '/' && existsSync('/run/systemd/system')) {
   execFileSync('systemd-sysusers', ['/usr/lib/sysusers.d/virtkeep.conf']);

@@ -12,6 +12,7 @@ import {
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PROGRAMS } from './bundle.ts';
+import { PAGES } from './web.ts';
 
 export const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
 
@@ -37,6 +38,8 @@ export function stage(root: string): void {
   rmSync(join(home, 'bundle'), { recursive: true, force: true });
   for (const source of SOURCES) copySource(source, home);
   cpSync(join(ROOT, 'package.json'), join(home, 'package.json'));
+  // of the pages only what a browser loads
+  cpSync(PAGES, join(home, 'controller', 'web', 'dist'), { recursive: true });
   for (const path of productionModules()) {
     const slim = SLIMMED.test(path);
     cpSync(join(ROOT, path), join(home, path), {
@@ -69,7 +72,7 @@ export function stage(root: string): void {
 function copySource(name: string, home: string): void {
   cpSync(join(ROOT, name), join(home, name), {
     recursive: true,
-    filter: file => !/\/(node_modules|test|tsconfig[^/]*\.json)$|\.test\.ts$/.test(file),
+    filter: file => !/\/(node_modules|test|tsconfig[^/]*\.json|controller\/web)$|\.test\.ts$/.test(file),
   });
 }
 

@@ -90,6 +90,10 @@ export const ERRORS = {
   ),
 
   // 404, 405
+  pages_not_built: fixed(
+    '40431',
+    'The management pages are not part of this installation. Build them with "make web" and start the controller again.',
+  ),
   not_found: fixed('40400', 'Nothing is at {path}. The API document lists the paths.'),
   domain_not_found: fixed('40401', 'There is no domain {id} on this node or on any connected node.'),
   schedule_not_found: fixed('40430', 'There is no scheduled task {id}.'),

@@ -2,6 +2,7 @@
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { preparePages } from '../../packaging/web.ts';
 import { errorsPage } from './errors-doc.ts';
 import { ROOT } from './paths.ts';
 import { CommandFailed, run } from './run.ts';
@@ -11,6 +12,7 @@ const GENERATED = join('shared', 'src', 'gen');
 const CHECKS: Record<string, () => Promise<unknown>> = {
   'format and lint (biome)': () => tool('biome', 'check', '.'),
   'types (tsc)': types,
+  'types of the pages (tsc)': typesOfPages,
   'floating promises (eslint)': () => tool('eslint', '.'),
   'import directions (dependency-cruiser)': () =>
     tool('depcruise', '--config', '.dependency-cruiser.cjs', 'agent', 'controller', 'shared'),
@@ -48,6 +50,12 @@ async function types(): Promise<void> {
   if (existsSync(built) && statSync(built).mtimeMs < statSync(installed).mtimeMs)
     rmSync(built, { recursive: true });
   await tool('tsc', '--build', 'tsconfig.packages.json');
+}
+
+/** They are a program of their own, with packages of their own. */
+async function typesOfPages(): Promise<void> {
+  await preparePages();
+  await tool('tsc', '--project', join('controller', 'web'));
 }
 
 async function generatedCode(): Promise<void> {

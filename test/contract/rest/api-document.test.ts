@@ -72,6 +72,8 @@ const NEVER_ANSWERED: readonly ErrorKey[] = [
   // of what reads foreign packages on a node, which no call does yet
   'method_not_allowed',
   'operation_not_found',
+  // of the pages, which are no calls
+  'pages_not_built',
   'peer_ended',
   'peer_not_allowed',
   'peer_revoked',

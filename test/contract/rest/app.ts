@@ -10,7 +10,7 @@ import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { ROLES, type Role } from '@virtkeep/shared/permissions';
 import { TokenSigner } from '../../../controller/src/auth/jwt.ts';
 import { type ControllerConfig, configSchema } from '../../../controller/src/config.ts';
-import type { App } from '../../../controller/src/http/app.ts';
+import type { App, RouteModule } from '../../../controller/src/http/app.ts';
 import { ROUTES } from '../../../controller/src/http/routes/index.ts';
 import { buildServer } from '../../../controller/src/http/server.ts';
 import { type CertificateAuthority, ensureCa } from '../../../controller/src/pki/index.ts';
@@ -20,6 +20,7 @@ import type { Clock } from '../../../controller/src/services/schedules/clock.ts'
 import type { Services } from '../../../controller/src/services/services.ts';
 import { openDatabase } from '../../../controller/src/store/database.ts';
 import type { Database } from '../../../controller/src/store/schema.ts';
+import { serverTls } from '../../../controller/src/tls.ts';
 import { type ApiDocument, type ApiOperation, declaredKeys } from './api-document.ts';
 
 /** What these tests need of ajv, which is a dependency of a dependency. */
@@ -79,13 +80,23 @@ export interface RestAppOptions {
   log?: Logger;
   /** The time by which schedules are kept, which then tick when the test says so; it passes without a jump. */
   clock?: Clock;
+  /** Those of the controller when absent. */
+  routes?: readonly RouteModule[];
+  /** Serves over TLS when it listens, with a certificate of its own authority. */
+  isSecure?: boolean;
 }
 
 /** @param seed writes rows before the services read them. */
 export async function makeRestApp(
   config: object = {},
   seed: (db: Database) => Promise<void> = async () => {},
-  { database = ':memory:', log = createLogger('test', 'error'), clock }: RestAppOptions = {},
+  {
+    database = ':memory:',
+    log = createLogger('test', 'error'),
+    clock,
+    routes = ROUTES,
+    isSecure,
+  }: RestAppOptions = {},
 ): Promise<RestApp> {
   const stateDir = mkdtempSync(join(tmpdir(), 'virtkeep-rest-'));
   const settings: ControllerConfig = configSchema.parse({
@@ -116,7 +127,11 @@ export async function makeRestApp(
   await seed(db);
   await services.startNodes();
   const { tokens, userIds, userNumbers } = await makeUsers(services);
-  const app = await buildServer({ services, routes: ROUTES });
+  const app = await buildServer({
+    services,
+    routes,
+    tls: isSecure ? await serverTls(settings, ca) : undefined,
+  });
   documented ??= documentCheck(app.swagger() as unknown as ApiDocument);
   const check = documented;
   return {

@@ -16,6 +16,7 @@ import { multiManagerRoutes } from './multi-manager.ts';
 import { nodeRoutes } from './nodes.ts';
 import { notificationRoutes } from './notifications.ts';
 import { overviewRoutes } from './overview.ts';
+import { pageRoutes } from './pages.ts';
 import { poolRoutes } from './pools.ts';
 import { protectionRoutes } from './protection.ts';
 import { scheduleRoutes } from './schedules.ts';
@@ -62,4 +63,5 @@ export const ROUTES: readonly RouteModule[] = [
   tagRoutes,
   scheduleRoutes,
   notificationRoutes,
+  pageRoutes(),
 ];

@@ -1,0 +1,90 @@
+/** Calls of the controller, typed by its API document. The browser sends the cookie; no script here knows the token. */
+import createClient from 'openapi-fetch';
+import type { components, paths } from './schema.d.ts';
+
+export type Schemas = components['schemas'];
+type ErrorBody = Schemas['Error'];
+
+export const api = createClient<paths>({ baseUrl: '' });
+
+/** A call that was refused, or that did not arrive. */
+export class ApiError extends Error {
+  override readonly name = 'ApiError';
+  /** 0: there was no answer. */
+  readonly status: number;
+  /** The stable name of the first error. */
+  readonly key: string;
+  /** What is wrong with which field of the request. */
+  readonly fields: ReadonlyMap<string, string>;
+
+  constructor(status: number, body: Partial<ErrorBody> | undefined, message: string) {
+    super(body?.detail ?? message);
+    this.status = status;
+    this.key = body?.errors?.[0]?.msg_key ?? '';
+    const named = (body?.errors ?? []).filter(error => error.field !== undefined);
+    this.fields = new Map(named.map(error => [error.field ?? '', error.detail]));
+  }
+}
+
+interface Outcome<T> {
+  data?: T;
+  error?: unknown;
+  response: Response;
+}
+
+let whenLoggedOut: () => void = () => {};
+
+/** Called when an answer says that nobody is logged in any more. */
+export function onLoggedOut(listener: () => void): void {
+  whenLoggedOut = listener;
+}
+
+/** What a call answers. @throws ApiError */
+export async function answer<T>(call: Promise<Outcome<T>>): Promise<T> {
+  const { data, error, response } = await call.catch((cause: unknown) => {
+    throw new ApiError(0, undefined, cause instanceof Error ? cause.message : String(cause));
+  });
+  if (response.ok) return data as T;
+  if (response.status === 401 && !response.url.endsWith('/api/session/')) whenLoggedOut();
+  const body = typeof error === 'object' && error !== null ? (error as Partial<ErrorBody>) : undefined;
+  throw new ApiError(response.status, body, response.statusText || String(response.status));
+}
+
+/** A page of records: without `fields` each of them is whole, which the document cannot say of a list. */
+export interface PageOf<T> {
+  count: number;
+  results: T[];
+}
+
+/** A page of whole records. @throws ApiError */
+export async function list<T>(
+  call: Promise<Outcome<{ count: number; results: unknown[] }>>,
+): Promise<PageOf<T>> {
+  const { count, results } = await answer(call);
+  return { count, results: results as T[] };
+}
+
+/** The task of an action that goes on. @throws ApiError */
+export async function begun(call: Promise<Outcome<unknown>>): Promise<Task> {
+  const { _task } = (await answer(call)) as Schemas['TaskAccepted'];
+  return _task;
+}
+
+/** For actions that must not be carried out twice when the network drops an answer. */
+export const newKey = () => crypto.randomUUID();
+
+/** Query of an action that answers at once. */
+export const AT_ONCE = { async: 1 } as const;
+
+export type Session = Schemas['Session'];
+export type Overview = Schemas['Overview'];
+export type Task = Schemas['Task'];
+export type Domain = Schemas['Domain'];
+export type BackupFile = Schemas['BackupFile'];
+export type Snapshot = Schemas['Snapshot'];
+export type NodeRecord = Schemas['Node'];
+export type Pool = Schemas['DataPool'];
+export type Schedule = Schemas['ScheduledTask'];
+export type EventRecord = Schemas['Event'];
+export type ShownBackup = Schemas['ShownBackup'];
+export type ProtectionState = Schemas['Protection']['state'];

@@ -1,0 +1,284 @@
+import {
+  Checkbox,
+  Content,
+  Form,
+  FormGroup,
+  FormSelect,
+  FormSelectOption,
+  Radio,
+  Wizard,
+  WizardStep,
+} from '@patternfly/react-core';
+import { useQuery } from '@tanstack/react-query';
+import { useState } from 'react';
+import { Link, useLocation, useNavigate, useSearchParams } from 'react-router';
+import { AT_ONCE, answer, api, begun, type Domain, list, newKey, type Pool } from '../api/client.ts';
+import { Empty } from '../parts/list.tsx';
+import { ViewPage } from '../parts/page.tsx';
+import { domainReason } from '../parts/reasons.ts';
+import { Failure, Shown } from '../parts/shown.tsx';
+import { useToasts } from '../parts/toasts.tsx';
+import { useAsked } from '../parts/use-asked.ts';
+import { useWords } from '../texts/index.tsx';
+
+/** As the API takes them. */
+const MOST_AT_ONCE = 200;
+
+export default function BackupPage() {
+  const { texts } = useWords();
+  const [params] = useSearchParams();
+  const { state } = useLocation();
+  const given = (state as { ids?: string[] } | null)?.ids ?? [];
+  const ids = [params.get('vm') ?? '', ...given].filter(id => id !== '').slice(0, MOST_AT_ONCE);
+  const query = useQuery({
+    queryKey: ['domains', 'some', ids],
+    queryFn: () => domainsOf(ids),
+  });
+  return (
+    <ViewPage title={texts.backup.title}>
+      {ids.length === 0 ? (
+        <Empty title={texts.backup.noVm}>
+          <Link to="/vms">{texts.vms.title}</Link>
+        </Empty>
+      ) : (
+        <Shown query={query}>{domains => <BackupWizard domains={domains} />}</Shown>
+      )}
+    </ViewPage>
+  );
+}
+
+const AT_A_TIME = 8;
+
+/** A few at a time, so that a page of them does not fill the controller's connections. */
+async function domainsOf(ids: readonly string[]): Promise<Domain[]> {
+  const domains: Domain[] = [];
+  for (let start = 0; start < ids.length; start += AT_A_TIME) {
+    const some = ids.slice(start, start + AT_A_TIME);
+    const calls = some.map(id => answer(api.GET('/api/domains/{id}/', { params: { path: { id } } })));
+    domains.push(...(await Promise.all(calls)));
+  }
+  return domains;
+}
+
+type Kind = 'full' | 'incremental' | 'increment';
+
+interface Choices {
+  kind: Kind;
+  /** Empty: the default. */
+  datapool: string;
+  compress: boolean;
+  hash_sum: boolean;
+  protected: boolean;
+  require_consistency: boolean;
+}
+
+const DEFAULTS: Choices = {
+  kind: 'full',
+  datapool: '',
+  compress: false,
+  hash_sum: false,
+  protected: false,
+  require_consistency: false,
+};
+const FLAGS = ['compress', 'hash_sum', 'protected', 'require_consistency'] as const;
+
+/** As the API takes it; what is not chosen is left to it. */
+function optionsOf({ kind, datapool, ...flags }: Choices) {
+  return {
+    ...(kind === 'incremental' ? { can_be_incremental: true } : {}),
+    ...(kind === 'increment' ? { increment: true } : {}),
+    ...(datapool === '' ? {} : { datapool }),
+    ...Object.fromEntries(FLAGS.filter(flag => flags[flag]).map(flag => [flag, true])),
+  };
+}
+
+function BackupWizard({ domains }: { domains: readonly Domain[] }) {
+  const { texts } = useWords();
+  const words = texts.backup;
+  const navigate = useNavigate();
+  const asked = useAsked();
+  const { started } = useToasts();
+  const [choices, setChoices] = useState(DEFAULTS);
+  const [key] = useState(newKey);
+  const [error, setError] = useState<unknown>(undefined);
+  const [isBusy, setBusy] = useState(false);
+  const possible = domains.filter(domain => domainReason('backup', domain, asked) === undefined);
+  const only = domains.length === 1 ? domains[0] : undefined;
+
+  const start = async () => {
+    setBusy(true);
+    try {
+      started(await backup(possible, choices, key));
+      await navigate(only ? `/vms/${only.id}/tasks` : '/tasks');
+    } catch (refused) {
+      setError(refused);
+      setBusy(false);
+    }
+  };
+  return (
+    <Wizard
+      title={words.title}
+      navAriaLabel={words.title}
+      height="auto"
+      onClose={() => void navigate(-1)}
+      onSave={() => void start()}
+      footer={{
+        nextButtonText: texts.common.next,
+        backButtonText: texts.common.back,
+        cancelButtonText: texts.common.cancel,
+      }}
+    >
+      <WizardStep name={words.what} id="what" footer={{ isNextDisabled: possible.length === 0 }}>
+        <Chosen domains={domains} />
+      </WizardStep>
+      <WizardStep name={words.where} id="where">
+        <ChoicesForm choices={choices} set={changes => setChoices({ ...choices, ...changes })} />
+      </WizardStep>
+      <WizardStep
+        name={words.review}
+        id="review"
+        footer={{ nextButtonText: words.start, isNextDisabled: isBusy || possible.length === 0 }}
+      >
+        {error !== undefined && <Failure error={error} />}
+        <Review count={possible.length} name={only?.verbose_name} choices={choices} />
+      </WizardStep>
+    </Wizard>
+  );
+}
+
+function backup(domains: readonly Domain[], choices: Choices, idempotency_key: string) {
+  const options = optionsOf(choices);
+  const [first] = domains;
+  if (domains.length === 1 && first !== undefined)
+    return begun(
+      api.POST('/api/domains/backup/', {
+        params: { query: AT_ONCE },
+        body: { domain: first.id, ...options, idempotency_key },
+      }),
+    );
+  const entity_ids = domains.map(({ id }) => id);
+  return begun(
+    api.POST('/api/domains/multi-manager/', {
+      params: { query: AT_ONCE },
+      body: { action: 'backup', entity_ids, options, idempotency_key },
+    }),
+  );
+}
+
+function Chosen({ domains }: { domains: readonly Domain[] }) {
+  const { texts } = useWords();
+  const asked = useAsked();
+  return (
+    <>
+      <Content component="p">{texts.backup.of(domains.length)}</Content>
+      <ul className="vk-list">
+        {domains.map(domain => (
+          <li key={domain.id}>
+            <span className="vk-name">{domain.verbose_name}</span>{' '}
+            <span className="vk-small">
+              {domainReason('backup', domain, asked) ?? domain.node.verbose_name}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+interface ChoicesFormProps {
+  choices: Choices;
+  set: (changes: Partial<Choices>) => void;
+}
+
+function ChoicesForm({ choices, set }: ChoicesFormProps) {
+  const { texts, format } = useWords();
+  const words = texts.backup;
+  const pools = useQuery({
+    queryKey: ['pools', 'all'],
+    queryFn: () => list<Pool>(api.GET('/api/data-pools/', { params: { query: { limit: 1000 } } })),
+  });
+  const kinds: [Kind, string, string | undefined][] = [
+    ['full', words.full, undefined],
+    ['incremental', words.incremental, words.incrementalText],
+    ['increment', words.increment, words.incrementText],
+  ];
+  const flags = {
+    compress: words.compress,
+    hash_sum: words.hash,
+    protected: words.protect,
+    require_consistency: words.consistent,
+  };
+  return (
+    <Form>
+      <FormGroup role="radiogroup" label={words.kind} fieldId="kind">
+        {kinds.map(([kind, label, description]) => (
+          <Radio
+            key={kind}
+            id={`kind-${kind}`}
+            name="kind"
+            label={label}
+            description={description}
+            isChecked={choices.kind === kind}
+            onChange={() => set({ kind })}
+          />
+        ))}
+      </FormGroup>
+      <FormGroup label={texts.common.pool} fieldId="backup-pool">
+        <FormSelect
+          id="backup-pool"
+          value={choices.datapool}
+          onChange={(_event, datapool) => set({ datapool })}
+        >
+          <FormSelectOption
+            value=""
+            label={choices.kind === 'increment' ? words.anyPool : words.defaultPool}
+          />
+          {(pools.data?.results ?? [])
+            .filter(({ readonly, outside }) => !readonly && !outside)
+            .map(({ id, verbose_name, free_space }) => (
+              <FormSelectOption
+                key={id}
+                value={id}
+                label={`${verbose_name} (${format.size(free_space)} ${texts.common.free})`}
+              />
+            ))}
+        </FormSelect>
+      </FormGroup>
+      <FormGroup role="group" label={words.options} fieldId="backup-options">
+        {FLAGS.map(flag => (
+          <Checkbox
+            key={flag}
+            id={`backup-${flag}`}
+            label={flags[flag]}
+            isChecked={choices[flag]}
+            onChange={(_event, on) => set({ [flag]: on })}
+          />
+        ))}
+      </FormGroup>
+    </Form>
+  );
+}
+
+function Review({ count, name, choices }: { count: number; name: string | undefined; choices: Choices }) {
+  const { texts } = useWords();
+  const words = texts.backup;
+  const said = [
+    name ?? words.of(count),
+    words[choices.kind],
+    choices.compress ? words.compress : '',
+    choices.hash_sum ? words.hash : '',
+    choices.protected ? words.protect : '',
+    choices.require_consistency ? words.consistent : '',
+  ];
+  return (
+    <Content component="ul">
+      {said
+        .filter(text => text !== '')
+        .map(text => (
+          <Content component="li" key={text}>
+            {text}
+          </Content>
+        ))}
+    </Content>
+  );
+}

@@ -1,0 +1,152 @@
+import { Label } from '@patternfly/react-core';
+import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
+import { keepPreviousData, useQuery } from '@tanstack/react-query';
+import { AT_ONCE, answer, api, begun, list, newKey, type Schedule } from '../api/client.ts';
+import { timeZone } from '../format.ts';
+import { ActionMenu } from '../parts/actions.tsx';
+import { StatusLabel } from '../parts/labels.tsx';
+import { Empty, ListBar, useList } from '../parts/list.tsx';
+import { ViewPage } from '../parts/page.tsx';
+import { rightReason } from '../parts/reasons.ts';
+import { Shown } from '../parts/shown.tsx';
+import { useToasts } from '../parts/toasts.tsx';
+import { useAsked } from '../parts/use-asked.ts';
+import type { Texts } from '../texts/en.ts';
+import { useWords } from '../texts/index.tsx';
+
+export default function SchedulesPage() {
+  const { texts } = useWords();
+  const words = texts.schedules;
+  const state = useList();
+  const query = useQuery({
+    queryKey: ['schedules', state.query],
+    queryFn: () => list<Schedule>(api.GET('/api/scheduled-tasks/', { params: { query: state.query } })),
+    placeholderData: keepPreviousData,
+  });
+  return (
+    <ViewPage title={words.title} about={texts.common.times(timeZone())}>
+      <ListBar list={state} count={query.data?.count} />
+      <Shown query={query}>
+        {({ results }) =>
+          results.length === 0 ? (
+            <Empty list={state} title={words.empty} text={words.emptyText} />
+          ) : (
+            <ScheduleTable schedules={results} />
+          )
+        }
+      </Shown>
+    </ViewPage>
+  );
+}
+
+/** What it is for, in words. */
+function targetsOf({ all, entities, tags, nodes }: Schedule, { schedules: words }: Texts): string {
+  const parts = [
+    all ? words.all : '',
+    entities.length > 0 ? words.machines(entities.length) : '',
+    tags.length > 0 ? words.byTags(tags.length) : '',
+    nodes.length > 0 ? words.onNodes(nodes.length) : '',
+  ];
+  return parts.filter(part => part !== '').join(', ');
+}
+
+function ScheduleTable({ schedules }: { schedules: readonly Schedule[] }) {
+  const { texts, format } = useWords();
+  const words = texts.schedules;
+  return (
+    <Table aria-label={words.title} variant="compact" gridBreakPoint="grid-lg">
+      <Thead>
+        <Tr>
+          <Th modifier="wrap">{texts.common.name}</Th>
+          <Th modifier="wrap">{words.action}</Th>
+          <Th modifier="wrap">{words.targets}</Th>
+          <Th modifier="wrap">{words.periodicity}</Th>
+          <Th modifier="wrap">{words.next}</Th>
+          <Th modifier="wrap">{words.last}</Th>
+          <Th screenReaderText={texts.list.actions} />
+        </Tr>
+      </Thead>
+      <Tbody>
+        {schedules.map(schedule => (
+          <Tr key={schedule.id}>
+            <Td dataLabel={texts.common.name} className="vk-name">
+              {schedule.verbose_name}
+              {schedule.description !== '' && <div className="vk-small">{schedule.description}</div>}
+              {schedule.warnings.map(warning => (
+                <div key={warning} className="vk-small">
+                  {words.warnings}: {warning}
+                </div>
+              ))}
+            </Td>
+            <Td dataLabel={words.action}>{words.actions[schedule.action] ?? schedule.action}</Td>
+            <Td dataLabel={words.targets}>{targetsOf(schedule, texts)}</Td>
+            <Td dataLabel={words.periodicity}>
+              {words.periods[schedule.periodicity] ?? schedule.periodicity} {schedule.cron}
+            </Td>
+            <Td dataLabel={words.next}>
+              {schedule.enabled ? (
+                <>
+                  {format.time(schedule.next_run)}
+                  <div className="vk-small">{format.age(schedule.next_run)}</div>
+                </>
+              ) : (
+                <Label isCompact>{words.disabled}</Label>
+              )}
+            </Td>
+            <Td dataLabel={words.last}>
+              {schedule.last_run ? (
+                <span className="vk-row">
+                  <StatusLabel status={schedule.last_run.status} />
+                  <span className="vk-small">{format.age(schedule.last_run.created)}</span>
+                </span>
+              ) : (
+                texts.never
+              )}
+            </Td>
+            <Td isActionCell>
+              <ScheduleMenu schedule={schedule} />
+            </Td>
+          </Tr>
+        ))}
+      </Tbody>
+    </Table>
+  );
+}
+
+function ScheduleMenu({ schedule }: { schedule: Schedule }) {
+  const { texts } = useWords();
+  const words = texts.schedules;
+  const asked = useAsked();
+  const { attempt, started } = useToasts();
+  const { id, enabled } = schedule;
+  const path = { id };
+  const reason = (action: string) =>
+    schedule.permissions.includes(action)
+      ? undefined
+      : (rightReason('schedule.manage', asked) ?? texts.reasons.state);
+  const run = async () =>
+    started(
+      await begun(
+        api.POST('/api/scheduled-tasks/{id}/run/', {
+          params: { path, query: AT_ONCE },
+          body: { idempotency_key: newKey() },
+        }),
+      ),
+    );
+  const turn = () =>
+    answer(
+      enabled
+        ? api.POST('/api/scheduled-tasks/{id}/disable/', { params: { path }, body: {} })
+        : api.POST('/api/scheduled-tasks/{id}/enable/', { params: { path }, body: {} }),
+    );
+  const other = enabled ? 'disable' : 'enable';
+  return (
+    <ActionMenu
+      of={schedule.verbose_name}
+      actions={[
+        { key: 'run', label: words.run, reason: reason('run'), act: () => attempt(run) },
+        { key: other, label: words[other], reason: reason(other), act: () => attempt(turn) },
+      ]}
+    />
+  );
+}

@@ -1,0 +1,265 @@
+import {
+  Content,
+  DescriptionList,
+  DescriptionListDescription,
+  DescriptionListGroup,
+  DescriptionListTerm,
+  Flex,
+  Label,
+  LabelGroup,
+  Tab,
+  Tabs,
+  TabTitleText,
+} from '@patternfly/react-core';
+import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
+import { useQuery } from '@tanstack/react-query';
+import { type ReactNode, useState } from 'react';
+import { useNavigate, useParams } from 'react-router';
+import { AT_ONCE, answer, api, begun, type Domain, list, newKey, type Task } from '../api/client.ts';
+import { type Action, ActionButton, ActionMenu } from '../parts/actions.tsx';
+import { Confirm } from '../parts/confirm.tsx';
+import { PowerLabel, ProtectionLabel } from '../parts/labels.tsx';
+import { Empty } from '../parts/list.tsx';
+import { ViewPage } from '../parts/page.tsx';
+import { domainReason } from '../parts/reasons.ts';
+import { Shown } from '../parts/shown.tsx';
+import { TaskTable } from '../parts/task-table.tsx';
+import { useToasts } from '../parts/toasts.tsx';
+import { useAsked } from '../parts/use-asked.ts';
+import { useWords } from '../texts/index.tsx';
+import { VmBackups } from './vm-backups.tsx';
+import { VmSnapshots } from './vm-snapshots.tsx';
+
+const MiB = 1024 * 1024;
+const LAST_TASKS = 50;
+const TABS = ['details', 'backups', 'snapshots', 'tasks'] as const;
+
+export default function VmPage() {
+  const { id = '', tab = TABS[0] } = useParams();
+  const query = useQuery({
+    queryKey: ['domains', 'one', id],
+    queryFn: () => answer(api.GET('/api/domains/{id}/', { params: { path: { id } } })),
+  });
+  const { texts } = useWords();
+  // whatever the answer is, there is a heading
+  if (query.data === undefined)
+    return (
+      <ViewPage title={texts.vms.title}>
+        <Shown query={query}>{() => null}</Shown>
+      </ViewPage>
+    );
+  return <OneVm domain={query.data} tab={tab} />;
+}
+
+function OneVm({ domain, tab }: { domain: Domain; tab: string }) {
+  const { texts } = useWords();
+  const navigate = useNavigate();
+  const words = texts.vm;
+  const { id, verbose_name: name } = domain;
+  const titles = {
+    details: words.overview,
+    backups: words.backups,
+    snapshots: words.snapshots,
+    tasks: words.tasks,
+  };
+  return (
+    <ViewPage
+      title={name}
+      about={
+        <span className="vk-row">
+          <PowerLabel state={domain.user_power_state} />
+          <ProtectionLabel state={domain.protection.state} />
+        </span>
+      }
+      actions={<VmActions domain={domain} />}
+    >
+      <Tabs
+        activeKey={tab}
+        aria-label={name}
+        mountOnEnter
+        unmountOnExit
+        onSelect={(_event, key) => void navigate(`/vms/${id}/${key}`, { replace: true })}
+      >
+        {TABS.map(key => (
+          <Tab key={key} eventKey={key} title={<TabTitleText>{titles[key]}</TabTitleText>}>
+            {key === 'details' && <Details domain={domain} />}
+            {key === 'backups' && <VmBackups domain={domain} />}
+            {key === 'snapshots' && <VmSnapshots domain={domain} />}
+            {key === 'tasks' && <VmTasks id={id} />}
+          </Tab>
+        ))}
+      </Tabs>
+    </ViewPage>
+  );
+}
+
+type Power = 'start' | 'shutdown' | 'reboot' | 'suspend' | 'resume' | 'reset';
+const GENTLE = ['start', 'shutdown', 'reboot', 'suspend', 'resume'] as const;
+
+function power(id: string, action: Power, force: boolean): Promise<Task> {
+  const path = `/api/domains/{id}/${action}/` as const;
+  return begun(
+    api.POST(path, {
+      params: { path: { id }, query: AT_ONCE },
+      body: { ...(force ? { force } : {}), idempotency_key: newKey() },
+    }),
+  );
+}
+
+function VmActions({ domain }: { domain: Domain }) {
+  const { texts } = useWords();
+  const words = texts.vm;
+  const asked = useAsked();
+  const { attempt, started } = useToasts();
+  const [asks, setAsks] = useState<'off' | 'reset' | undefined>();
+  const { id, verbose_name: name } = domain;
+  const reason = (action: string) => domainReason(action, domain, asked);
+  const run = async (action: Power, force = false) => started(await power(id, action, force));
+  const actions: Action[] = [
+    ...GENTLE.map(action => ({
+      key: action,
+      label: words[action],
+      reason: reason(action),
+      act: () => attempt(() => run(action)),
+    })),
+    {
+      key: 'reset',
+      label: words.reset,
+      reason: reason('reset'),
+      act: () => setAsks('reset'),
+      isDanger: true,
+    },
+    {
+      key: 'off',
+      label: words.powerOff,
+      reason: reason('shutdown'),
+      act: () => setAsks('off'),
+      isDanger: true,
+    },
+  ];
+  const backup = async () =>
+    started(
+      await begun(
+        api.POST('/api/domains/backup/', {
+          params: { query: AT_ONCE },
+          body: { domain: id, increment: true, idempotency_key: newKey() },
+        }),
+      ),
+    );
+  return (
+    <Flex gap={{ default: 'gapSm' }}>
+      <ActionButton
+        variant="primary"
+        action={{ key: 'backup', label: words.backup, reason: reason('backup'), to: `/backup?vm=${id}` }}
+      />
+      <ActionButton
+        action={{
+          key: 'increment',
+          label: words.increment,
+          reason: reason('backup'),
+          act: () => attempt(backup),
+        }}
+      />
+      <ActionButton action={{ key: 'restore', label: words.restore, to: `/vms/${id}/backups` }} />
+      <ActionMenu of={name} actions={actions} />
+      {asks === 'off' && (
+        <Confirm
+          title={words.powerOffTitle(name)}
+          text={words.powerOffText}
+          submit={words.powerOff}
+          act={() => run('shutdown', true)}
+          close={() => setAsks(undefined)}
+        />
+      )}
+      {asks === 'reset' && (
+        <Confirm
+          title={words.resetTitle(name)}
+          text={words.powerOffText}
+          submit={words.reset}
+          act={() => run('reset')}
+          close={() => setAsks(undefined)}
+        />
+      )}
+    </Flex>
+  );
+}
+
+function Term({ name, children }: { name: string; children: ReactNode }) {
+  return (
+    <DescriptionListGroup>
+      <DescriptionListTerm>{name}</DescriptionListTerm>
+      <DescriptionListDescription>{children}</DescriptionListDescription>
+    </DescriptionListGroup>
+  );
+}
+
+function Details({ domain }: { domain: Domain }) {
+  const { texts, format } = useWords();
+  const words = texts.vm;
+  const { guest_utils: guest, vdisks = [] } = domain;
+  return (
+    <>
+      <DescriptionList columnModifier={{ default: '1Col', md: '2Col' }} className="vk-block">
+        <Term name={texts.common.node}>{domain.node.verbose_name}</Term>
+        <Term name={texts.vms.lastGood}>{format.time(domain.protection.last_good)}</Term>
+        <Term name={words.cpus}>{format.number(domain.cpu_count)}</Term>
+        <Term name={texts.vms.memory}>{format.size(domain.memory_count * MiB)}</Term>
+        <Term name={words.system}>{domain.os_version || domain.os_type}</Term>
+        <Term name={words.agent}>{guest.qemu_state ? words.answers : words.silent}</Term>
+        <Term name={words.addresses}>{guest.ipv4.join(', ') || texts.none}</Term>
+        <Term name={words.tags}>
+          {domain.tags.length === 0 ? (
+            texts.none
+          ) : (
+            <LabelGroup>
+              {domain.tags.map(tag => (
+                <Label key={tag.id}>{tag.verbose_name}</Label>
+              ))}
+            </LabelGroup>
+          )}
+        </Term>
+        {domain.description !== '' && (
+          <Term name={texts.common.description}>
+            <Content component="p">{domain.description}</Content>
+          </Term>
+        )}
+      </DescriptionList>
+      <Table aria-label={words.disks} variant="compact">
+        <Thead>
+          <Tr>
+            <Th modifier="wrap">{words.device}</Th>
+            <Th modifier="wrap">{texts.common.name}</Th>
+            <Th modifier="wrap">{texts.common.size}</Th>
+          </Tr>
+        </Thead>
+        <Tbody>
+          {vdisks.map(disk => (
+            <Tr key={disk.id}>
+              <Td dataLabel={words.device}>{disk.target_dev}</Td>
+              <Td dataLabel={texts.common.name} className="vk-name">
+                {disk.verbose_name}
+              </Td>
+              <Td dataLabel={texts.common.size}>{format.size(disk.size)}</Td>
+            </Tr>
+          ))}
+        </Tbody>
+      </Table>
+    </>
+  );
+}
+
+function VmTasks({ id }: { id: string }) {
+  const { texts } = useWords();
+  const filters = { entity: id, limit: LAST_TASKS };
+  const query = useQuery({
+    queryKey: ['tasks', filters],
+    queryFn: () => list<Task>(api.GET('/api/tasks/', { params: { query: filters } })),
+  });
+  return (
+    <Shown query={query}>
+      {({ results }) =>
+        results.length === 0 ? <Empty title={texts.vm.noTasks} /> : <TaskTable tasks={results} />
+      }
+    </Shown>
+  );
+}

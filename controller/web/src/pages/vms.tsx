@@ -1,0 +1,173 @@
+import { Button, ToolbarItem } from '@patternfly/react-core';
+import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
+import { keepPreviousData, useQuery } from '@tanstack/react-query';
+import { useState } from 'react';
+import { Link, useNavigate } from 'react-router';
+import { api, type Domain, list, type NodeRecord, type ProtectionState } from '../api/client.ts';
+import { ActionMenu } from '../parts/actions.tsx';
+import { PowerLabel, ProtectionLabel } from '../parts/labels.tsx';
+import { Empty, Filter, ListBar, useList } from '../parts/list.tsx';
+import { ViewPage } from '../parts/page.tsx';
+import { domainReason } from '../parts/reasons.ts';
+import { Shown } from '../parts/shown.tsx';
+import { useAsked } from '../parts/use-asked.ts';
+import { useWords } from '../texts/index.tsx';
+
+const MiB = 1024 * 1024;
+/** As the API takes them. */
+const MOST_AT_ONCE = 200;
+
+export default function VmsPage() {
+  const { texts } = useWords();
+  const words = texts.vms;
+  const state = useList(['protection', 'power', 'node']);
+  const navigate = useNavigate();
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [protection, power, node] = ['protection', 'power', 'node'].map(state.filter);
+  const filters = {
+    ...state.query,
+    ...(protection ? { protection: protection as ProtectionState } : {}),
+    ...(power ? { user_power_state: Number(power) } : {}),
+    ...(node ? { node } : {}),
+  };
+  const query = useQuery({
+    queryKey: ['domains', filters],
+    queryFn: () => list<Domain>(api.GET('/api/domains/', { params: { query: filters } })),
+    placeholderData: keepPreviousData,
+  });
+  const nodes = useQuery({
+    queryKey: ['nodes', 'names'],
+    queryFn: () => list<NodeRecord>(api.GET('/api/nodes/', { params: { query: { limit: 1000 } } })),
+  });
+  const nodeNames = Object.fromEntries(
+    (nodes.data?.results ?? []).map(({ id, verbose_name }) => [id, verbose_name]),
+  );
+  const ids = [...chosen];
+  return (
+    <ViewPage title={words.title}>
+      <ListBar list={state} count={query.data?.count}>
+        <Filter list={state} name="protection" label={words.protection} options={texts.protection} />
+        <Filter list={state} name="power" label={words.power} options={texts.power} />
+        <Filter list={state} name="node" label={texts.common.node} options={nodeNames} />
+        <ToolbarItem>
+          <Button
+            isDisabled={ids.length === 0 || ids.length > MOST_AT_ONCE}
+            onClick={() => void navigate('/backup', { state: { ids } })}
+          >
+            {words.backupSelected}
+          </Button>
+        </ToolbarItem>
+      </ListBar>
+      <p className="vk-small" role="status">
+        {ids.length > MOST_AT_ONCE ? words.tooMany : ids.length > 0 ? texts.list.selected(ids.length) : ''}
+      </p>
+      <Shown query={query}>
+        {({ results }) =>
+          results.length === 0 ? (
+            <Empty list={state} title={words.empty} text={texts.overview.noVmsText} />
+          ) : (
+            <VmTable domains={results} chosen={chosen} choose={setChosen} />
+          )
+        }
+      </Shown>
+    </ViewPage>
+  );
+}
+
+interface VmTableProps {
+  domains: readonly Domain[];
+  chosen: ReadonlySet<string>;
+  choose: (ids: ReadonlySet<string>) => void;
+}
+
+function VmTable({ domains, chosen, choose }: VmTableProps) {
+  const { texts, format } = useWords();
+  const words = texts.vms;
+  const isWhole = domains.every(({ id }) => chosen.has(id));
+  const turn = (ids: readonly string[], on: boolean) => {
+    const next = new Set(chosen);
+    for (const id of ids)
+      if (on) next.add(id);
+      else next.delete(id);
+    choose(next);
+  };
+  return (
+    <Table aria-label={words.title} variant="compact" gridBreakPoint="grid-lg">
+      <Thead>
+        <Tr>
+          <Th
+            aria-label={texts.list.selectPage}
+            select={{
+              isSelected: isWhole,
+              onSelect: (_event, on) =>
+                turn(
+                  domains.map(({ id }) => id),
+                  on,
+                ),
+            }}
+          />
+          <Th modifier="wrap">{texts.common.name}</Th>
+          <Th modifier="wrap">{words.power}</Th>
+          <Th modifier="wrap">{words.protection}</Th>
+          <Th modifier="wrap">{words.lastGood}</Th>
+          <Th modifier="wrap">{texts.common.node}</Th>
+          <Th modifier="wrap">{words.memory}</Th>
+          <Th modifier="wrap">{words.disks}</Th>
+          <Th screenReaderText={texts.list.actions} />
+        </Tr>
+      </Thead>
+      <Tbody>
+        {domains.map((domain, rowIndex) => (
+          <Tr key={domain.id}>
+            <Td
+              select={{
+                rowIndex,
+                isSelected: chosen.has(domain.id),
+                onSelect: (_event, on) => turn([domain.id], on),
+                props: { 'aria-label': texts.list.selectRow(domain.verbose_name) },
+              }}
+            />
+            <Td dataLabel={texts.common.name} className="vk-name">
+              <Link to={`/vms/${domain.id}`}>{domain.verbose_name}</Link>
+            </Td>
+            <Td dataLabel={words.power}>
+              <PowerLabel state={domain.user_power_state} />
+            </Td>
+            <Td dataLabel={words.protection}>
+              <ProtectionLabel state={domain.protection.state} />
+            </Td>
+            <Td dataLabel={words.lastGood}>{format.age(domain.protection.last_good)}</Td>
+            <Td dataLabel={texts.common.node} className="vk-name">
+              {domain.node.verbose_name}
+            </Td>
+            <Td dataLabel={words.memory}>{format.size(domain.memory_count * MiB)}</Td>
+            <Td dataLabel={words.disks}>{format.number(domain.vdisks_count)}</Td>
+            <Td isActionCell>
+              <VmMenu domain={domain} />
+            </Td>
+          </Tr>
+        ))}
+      </Tbody>
+    </Table>
+  );
+}
+
+function VmMenu({ domain }: { domain: Domain }) {
+  const { texts } = useWords();
+  const asked = useAsked();
+  return (
+    <ActionMenu
+      of={domain.verbose_name}
+      actions={[
+        {
+          key: 'backup',
+          label: texts.vm.backup,
+          reason: domainReason('backup', domain, asked),
+          to: `/backup?vm=${domain.id}`,
+        },
+        { key: 'backups', label: texts.vm.backups, to: `/vms/${domain.id}/backups` },
+        { key: 'snapshots', label: texts.vm.snapshots, to: `/vms/${domain.id}/snapshots` },
+      ]}
+    />
+  );
+}

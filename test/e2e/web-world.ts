@@ -1,0 +1,220 @@
+/**
+ * A controller that serves its pages over TLS, two scripted nodes, and a browser that reports whatever goes wrong on a page: errors
+ * of scripts, of the console, of the content policy, and barriers for people who cannot see or point.
+ */
+import { randomUUID } from 'node:crypto';
+import type { AddressInfo } from 'node:net';
+import { AxeBuilder } from '@axe-core/playwright';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import { makeRestApp, PASSWORD, type RestApp } from '../contract/rest/app.ts';
+import { type Enrolled, ended, enrolled, status, stopAll, until } from '../contract/rest/nodes-world.ts';
+
+const CHROMIUM = '/usr/bin/chromium';
+const GiB = 1024n ** 3n;
+/** Runs in the browser, before any script of the page. */
+const TELL_VIOLATIONS = `document.addEventListener('securitypolicyviolation', event =>
+  console.error('policy: ' + event.violatedDirective + ' ' + event.blockedURI));`;
+/** A page is slow on a busy machine, and that is no fault of it. */
+const PATIENCE_MS = 60_000;
+const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
+/** How a page learns that nobody is logged in; the browser writes it into the console. */
+const NOBODY = /status of 401.*\/api\/session\/$/;
+/** Markup as the name of a VM. */
+export const HOSTILE_NAME = `<img src=x onerror="document.title='pwned'"><script>document.title='pwned'</script>`;
+
+export interface WebWorld {
+  rest: RestApp;
+  browser: Browser;
+  url: string;
+  node: Enrolled;
+  pool: Pool;
+  domains: Record<'web' | 'database' | 'mail' | 'hostile', Domain>;
+  /** Backs a VM up, as if it had been then. */
+  backUp: (domain: Domain, created: Date, states?: number) => Promise<string>;
+  close: () => Promise<void>;
+}
+
+export async function startWorld(): Promise<WebWorld> {
+  const rest = await makeRestApp({ listen: { host: '127.0.0.1', port: 0 } }, undefined, { isSecure: true });
+  const node = await enrolled(rest, 'node-1');
+  const other = await enrolled(rest, 'node-2');
+  const pool = node.agent.setPool({
+    name: 'backups',
+    capacity: 400n * GiB,
+    allocation: 120n * GiB,
+    available: 280n * GiB,
+  });
+  const domains = {
+    web: machine(node, pool, 'web-1'),
+    database: machine(node, pool, 'database'),
+    mail: machine(node, pool, 'mail', { powerState: PowerState.OFF }),
+    hostile: machine(node, pool, HOSTILE_NAME),
+  };
+  node.agent.show = ShowBackupResponse.fromPartial({
+    file: { manifestJson: '{"members":[]}' },
+    xml: '<domain/>',
+    configuration: {
+      domainId: domains.web.id,
+      name: 'web-1',
+      memoryCount: 2048n,
+      cpuCount: 2,
+      disks: [
+        { id: 'd', targetDev: 'vda', targetBus: 'virtio', path: '/d', virtualSize: 20n * GiB, size: 4n },
+      ],
+    },
+    warnings: [{ key: 'host_device_left_out', text: 'The host device 0000:01:00.0 is left out.' }],
+    signature: { trust: 'own', signer: 'node-1' },
+  });
+  await until(
+    async () => (await rest.call('GET', '/api/domains/')).body.count === Object.keys(domains).length,
+  );
+  await other.agent.stop();
+  await status(rest, other.agent.id, 'FAILED');
+  await rest.app.listen({ host: '127.0.0.1', port: 0 });
+  const { port } = rest.app.server.address() as AddressInfo;
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox'] });
+  return {
+    rest,
+    browser,
+    url: `https://127.0.0.1:${port}`,
+    node,
+    pool,
+    domains,
+    backUp: (domain, created, states) => backUp({ rest, node, pool }, domain, created, states),
+    close: async () => {
+      await browser.close();
+      await stopAll(rest);
+    },
+  };
+}
+
+function machine({ agent }: Enrolled, pool: Pool, name: string, part: Partial<Domain> = {}): Domain {
+  const disk = {
+    id: randomUUID(),
+    name: 'system',
+    poolId: pool.id,
+    targetDev: 'vda',
+    targetBus: 'virtio',
+    virtualSize: 20n * GiB,
+  };
+  return agent.setDomain({ name, memoryCount: 2048n, cpuCount: 2, disks: [disk as never], ...part });
+}
+
+/** Begins a backup, whose end is left to the caller. */
+export async function beginBackup(
+  { rest, pool }: Pick<WebWorld, 'rest' | 'pool'>,
+  domain: Domain,
+): Promise<{ file: string; task: string }> {
+  const { body } = await rest.call('POST', '/api/domains/backup/?async=1', {
+    body: { domain: domain.id, datapool: pool.id, can_be_incremental: true },
+  });
+  return { file: body.entity, task: body._task.id };
+}
+
+async function backUp(
+  world: Pick<WebWorld, 'rest' | 'node' | 'pool'>,
+  domain: Domain,
+  created: Date,
+  states = 1,
+): Promise<string> {
+  const { file, task } = await beginBackup(world, domain);
+  const about = {
+    id: file,
+    poolId: world.pool.id,
+    domainId: domain.id,
+    domainName: domain.name,
+    filename: `${domain.name.replaceAll(/\W+/g, '-')}.tar`,
+    size: 3n * GiB,
+    states: Array.from({ length: states }, (_, index) => ({
+      name: String(index + 1),
+      created: new Date(created.getTime() - (states - 1 - index) * 3_600_000),
+      memory: false,
+      consistency: 'quiesced',
+    })),
+  };
+  world.node.agent.succeed(task, { file: world.node.agent.setFile(about as never) });
+  await ended(world.rest, task);
+  return file;
+}
+
+/** A backup of the VM that fails. */
+export async function failBackup(world: WebWorld, domain: Domain): Promise<void> {
+  const { task } = await beginBackup(world, domain);
+  world.node.agent.fail(task, new VirtkeepError('disk_full', { path: '/pools/backups' }));
+  await ended(world.rest, task, 'FAILED');
+}
+
+/** A page, and what went wrong on it so far. */
+export interface Watched {
+  page: Page;
+  context: BrowserContext;
+  faults: string[];
+  /** Adds what axe finds on the page as it is now. */
+  inspect: () => Promise<void>;
+}
+
+export interface LookOptions {
+  width?: number;
+  height?: number;
+  isDark?: boolean;
+  locale?: string;
+}
+
+/** Opens a page of a new browser profile. Its faults are collected; a test expects that there are none. */
+export async function look(world: WebWorld, options: LookOptions = {}): Promise<Watched> {
+  const { width = 1280, height = 900, isDark = false, locale = 'en-GB' } = options;
+  const context = await world.browser.newContext({
+    ignoreHTTPSErrors: true,
+    viewport: { width, height },
+    colorScheme: isDark ? 'dark' : 'light',
+    locale,
+    timezoneId: 'Europe/Berlin',
+    reducedMotion: 'reduce',
+  });
+  context.setDefaultTimeout(PATIENCE_MS);
+  return watch(await context.newPage());
+}
+
+/** Collects what goes wrong on a page. */
+export async function watch(page: Page): Promise<Watched> {
+  const faults: string[] = [];
+  page.on('pageerror', error => faults.push(`error: ${error.message}`));
+  page.on('console', message => {
+    if (message.type() !== 'error') return;
+    const text = `${message.text()} ${message.location().url}`;
+    if (!NOBODY.test(text)) faults.push(`console: ${text}`);
+  });
+  // the console does not tell of every one
+  await page.addInitScript({ content: TELL_VIOLATIONS });
+  const inspect = async () => {
+    const { violations } = await new AxeBuilder({ page }).withTags(RULES).analyze();
+    for (const { id, nodes } of violations)
+      for (const { html, failureSummary } of nodes) faults.push(`axe: ${id}: ${html}: ${failureSummary}`);
+  };
+  return { page, context: page.context(), faults, inspect };
+}
+
+/** Logs in on the page that is shown in place of the one asked for. */
+export async function logIn({ page }: Watched, url: string, username = 'the-administrator'): Promise<void> {
+  await page.goto(url);
+  await page.getByLabel('User name').fill(username);
+  await page.getByLabel('Password').fill(PASSWORD);
+  await page.getByRole('button', { name: 'Log in' }).click();
+  await page.getByRole('navigation').waitFor({ state: 'attached' });
+}
+
+/** Goes to a page by its address and waits for its heading. */
+export async function goTo({ page }: Watched, url: string, heading: string): Promise<void> {
+  await page.goto(url);
+  await page.getByRole('heading', { level: 1, name: heading, exact: true }).waitFor();
+}
+
+/** Waits until nothing is being loaded on the page any more. */
+export async function settled({ page }: Watched): Promise<void> {
+  await page.getByRole('progressbar', { name: 'Loading' }).waitFor({ state: 'detached' });
+  await page.waitForLoadState('load');
+}
