@@ -38,6 +38,9 @@ web: modules ## Builds the management pages, which the controller serves at /ui/
 test: setup web ## Runs every test: unit, contract, integration, end to end with real guests
 	@node test/run.ts
 
+screenshots: setup web ## Makes pictures of every page of the management pages, into docs/screenshots
+	@node test/e2e/web-screenshots.ts
+
 soak: setup ## Runs the tests that need much: a Debian guest, running and off, in its directory domain, its agent stopped and killed
 	@test/lab/setup.sh soak
 	@VIRTKEEP_UNDO_HISTORIES=$${VIRTKEEP_UNDO_HISTORIES:-100} VIRTKEEP_HOSTILE_BACKUPS=$${VIRTKEEP_HOSTILE_BACKUPS:-10000} \

@@ -22,8 +22,9 @@ const NotFound = lazy(() => import('./pages/not-found.tsx'));
 
 export function App() {
   const { query, login } = useLogin();
-  if (query.isError) return <Failure error={query.error} again={() => void query.refetch()} />;
-  if (query.data === undefined) return <Waiting />;
+  // who was logged in stays so while the controller does not answer
+  if (query.data === undefined)
+    return query.isError ? <Failure error={query.error} again={() => void query.refetch()} /> : <Waiting />;
   if (query.data === null) return <LoginPage login={login} />;
   return (
     <SessionProvider session={query.data}>

@@ -133,6 +133,7 @@ function AccountMenu() {
       onSelect={() => setOpen(false)}
       popperProps={{ position: 'right' }}
       shouldFocusToggleOnSelect
+      shouldFocusFirstItemOnOpen
       toggle={ref => (
         <MenuToggle
           ref={ref}
@@ -149,7 +150,7 @@ function AccountMenu() {
           {texts.account.signedInAs(username, texts.roles[session.role] ?? session.role)}
         </DropdownItem>
         <DropdownItem onClick={() => choose(language === 'en' ? 'ru' : 'en')}>
-          {texts.account.language}
+          <span lang={language === 'en' ? 'ru' : 'en'}>{texts.account.language}</span>
         </DropdownItem>
         <DropdownItem onClick={() => attempt(logout)}>{texts.account.logout}</DropdownItem>
       </DropdownList>

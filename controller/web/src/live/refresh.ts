@@ -15,9 +15,9 @@ const SHOWN_BY: Readonly<Record<string, readonly string[]>> = {
   file: ['files', 'overview'],
   scheduled_task: ['schedules', 'overview'],
 };
-const SOON_MS = 400;
+const SOON_MS = 1000;
 /** It is made of everything. */
-const OVERVIEW_MS = 2000;
+const OVERVIEW_MS = 3000;
 
 /** Takes changes, and has what shows them asked for again: soon, and once for many. */
 export function throttledRefresh(client: QueryClient) {

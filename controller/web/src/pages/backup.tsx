@@ -6,17 +6,26 @@ import {
   FormSelect,
   FormSelectOption,
   Radio,
-  Wizard,
-  WizardStep,
 } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link, useLocation, useNavigate, useSearchParams } from 'react-router';
-import { AT_ONCE, answer, api, begun, type Domain, list, newKey, type Pool } from '../api/client.ts';
+import {
+  AT_ONCE,
+  answer,
+  api,
+  begun,
+  type Domain,
+  list,
+  type NodeRecord,
+  newKey,
+  type Pool,
+} from '../api/client.ts';
 import { Empty } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { domainReason } from '../parts/reasons.ts';
 import { Failure, Shown } from '../parts/shown.tsx';
+import { Steps } from '../parts/steps.tsx';
 import { useToasts } from '../parts/toasts.tsx';
 import { useAsked } from '../parts/use-asked.ts';
 import { useWords } from '../texts/index.tsx';
@@ -104,6 +113,15 @@ function BackupWizard({ domains }: { domains: readonly Domain[] }) {
   const [isBusy, setBusy] = useState(false);
   const possible = domains.filter(domain => domainReason('backup', domain, asked) === undefined);
   const only = domains.length === 1 ? domains[0] : undefined;
+  const nodes = useQuery({
+    queryKey: ['nodes', 'all'],
+    queryFn: () => list<NodeRecord>(api.GET('/api/nodes/', { params: { query: { limit: 1000 } } })),
+  });
+  // where a node has no base data pool the default is none
+  const lacking = (nodes.data?.results ?? []).filter(
+    ({ id, base_datapool }) => base_datapool === null && possible.some(({ node }) => node.id === id),
+  );
+  const isPoolNeeded = lacking.length > 0;
 
   const start = async () => {
     setBusy(true);
@@ -116,33 +134,44 @@ function BackupWizard({ domains }: { domains: readonly Domain[] }) {
     }
   };
   return (
-    <Wizard
-      title={words.title}
-      navAriaLabel={words.title}
-      height="auto"
-      onClose={() => void navigate(-1)}
-      onSave={() => void start()}
-      footer={{
-        nextButtonText: texts.common.next,
-        backButtonText: texts.common.back,
-        cancelButtonText: texts.common.cancel,
-      }}
-    >
-      <WizardStep name={words.what} id="what" footer={{ isNextDisabled: possible.length === 0 }}>
-        <Chosen domains={domains} />
-      </WizardStep>
-      <WizardStep name={words.where} id="where">
-        <ChoicesForm choices={choices} set={changes => setChoices({ ...choices, ...changes })} />
-      </WizardStep>
-      <WizardStep
-        name={words.review}
-        id="review"
-        footer={{ nextButtonText: words.start, isNextDisabled: isBusy || possible.length === 0 }}
-      >
-        {error !== undefined && <Failure error={error} />}
-        <Review count={possible.length} name={only?.verbose_name} choices={choices} />
-      </WizardStep>
-    </Wizard>
+    <Steps
+      label={words.title}
+      submit={words.start}
+      isBusy={isBusy}
+      act={() => void start()}
+      cancel={() => void navigate(-1)}
+      steps={[
+        {
+          key: 'what',
+          name: words.what,
+          isReady: possible.length > 0,
+          content: <Chosen domains={domains} />,
+        },
+        {
+          key: 'where',
+          name: words.where,
+          isReady: !isPoolNeeded || choices.datapool !== '',
+          content: (
+            <ChoicesForm
+              choices={choices}
+              isPoolNeeded={isPoolNeeded}
+              set={changes => setChoices({ ...choices, ...changes })}
+            />
+          ),
+        },
+        {
+          key: 'review',
+          name: words.review,
+          isReady: true,
+          content: (
+            <>
+              {error !== undefined && <Failure error={error} />}
+              <Review count={possible.length} name={only?.verbose_name} choices={choices} />
+            </>
+          ),
+        },
+      ]}
+    />
   );
 }
 
@@ -187,10 +216,12 @@ function Chosen({ domains }: { domains: readonly Domain[] }) {
 
 interface ChoicesFormProps {
   choices: Choices;
+  /** There is no default. */
+  isPoolNeeded: boolean;
   set: (changes: Partial<Choices>) => void;
 }
 
-function ChoicesForm({ choices, set }: ChoicesFormProps) {
+function ChoicesForm({ choices, isPoolNeeded, set }: ChoicesFormProps) {
   const { texts, format } = useWords();
   const words = texts.backup;
   const pools = useQuery({
@@ -210,7 +241,7 @@ function ChoicesForm({ choices, set }: ChoicesFormProps) {
   };
   return (
     <Form>
-      <FormGroup role="radiogroup" label={words.kind} fieldId="kind">
+      <FormGroup role="radiogroup" isStack label={words.kind} fieldId="kind">
         {kinds.map(([kind, label, description]) => (
           <Radio
             key={kind}
@@ -223,7 +254,7 @@ function ChoicesForm({ choices, set }: ChoicesFormProps) {
           />
         ))}
       </FormGroup>
-      <FormGroup label={texts.common.pool} fieldId="backup-pool">
+      <FormGroup label={texts.common.pool} isRequired={isPoolNeeded} fieldId="backup-pool">
         <FormSelect
           id="backup-pool"
           value={choices.datapool}
@@ -231,7 +262,13 @@ function ChoicesForm({ choices, set }: ChoicesFormProps) {
         >
           <FormSelectOption
             value=""
-            label={choices.kind === 'increment' ? words.anyPool : words.defaultPool}
+            label={
+              isPoolNeeded
+                ? words.choosePool
+                : choices.kind === 'increment'
+                  ? words.anyPool
+                  : words.defaultPool
+            }
           />
           {(pools.data?.results ?? [])
             .filter(({ readonly, outside }) => !readonly && !outside)
@@ -244,7 +281,7 @@ function ChoicesForm({ choices, set }: ChoicesFormProps) {
             ))}
         </FormSelect>
       </FormGroup>
-      <FormGroup role="group" label={words.options} fieldId="backup-options">
+      <FormGroup role="group" isStack label={words.options} fieldId="backup-options">
         {FLAGS.map(flag => (
           <Checkbox
             key={flag}

@@ -73,7 +73,7 @@ export function LoginPage({ login }: LoginPageProps) {
               {words.submit}
             </Button>
             <Button variant="link" onClick={() => choose(language === 'en' ? 'ru' : 'en')}>
-              {texts.account.language}
+              <span lang={language === 'en' ? 'ru' : 'en'}>{texts.account.language}</span>
             </Button>
           </Form>
         </CardBody>

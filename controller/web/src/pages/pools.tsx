@@ -75,9 +75,7 @@ function PoolTable({ pools }: { pools: readonly Pool[] }) {
             </Td>
             <Td dataLabel={words.files}>{format.number(pool.file_count)}</Td>
             <Td dataLabel={words.disks}>{format.number(pool.vdisk_count)}</Td>
-            <Td dataLabel={words.nodes} className="vk-name">
-              {pool.nodes_connected.map(node => node.verbose_name).join(', ')}
-            </Td>
+            <Td dataLabel={words.nodes}>{pool.nodes_connected.map(node => node.verbose_name).join(', ')}</Td>
             <Td isActionCell>
               <PoolMenu pool={pool} />
             </Td>

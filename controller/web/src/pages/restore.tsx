@@ -8,8 +8,6 @@ import {
   FormSelectOption,
   Radio,
   TextInput,
-  Wizard,
-  WizardStep,
 } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
@@ -30,6 +28,7 @@ import { Empty } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { fileReason } from '../parts/reasons.ts';
 import { Failure, Shown } from '../parts/shown.tsx';
+import { Steps } from '../parts/steps.tsx';
 import { useToasts } from '../parts/toasts.tsx';
 import { useAsked } from '../parts/use-asked.ts';
 import { useSession } from '../session.tsx';
@@ -131,45 +130,40 @@ function RestoreWizard({ file, given }: { file: BackupFile; given: string }) {
   if (refusal !== undefined) return <Alert isInline variant="warning" title={refusal} />;
   const step = { file, choices, set };
   return (
-    <Wizard
-      title={words.title}
-      navAriaLabel={words.title}
-      height="auto"
-      onClose={() => void navigate(-1)}
-      onSave={() => void start()}
-      footer={{
-        nextButtonText: texts.common.next,
-        backButtonText: texts.common.back,
-        cancelButtonText: texts.common.cancel,
-      }}
-    >
-      <WizardStep name={words.point} id="point">
-        <PointStep {...step} />
-      </WizardStep>
-      <WizardStep name={words.target} id="target" footer={{ isNextDisabled: choices.node === '' }}>
-        <TargetStep {...step} />
-      </WizardStep>
-      <WizardStep name={words.identity} id="identity" footer={{ isNextDisabled: !isNamed }}>
-        <IdentityStep {...step} />
-      </WizardStep>
-      <WizardStep
-        name={words.review}
-        id="review"
-        footer={{
-          nextButtonText: words.submit,
-          isNextDisabled: isBusy || choices.node === '' || !isNamed,
-        }}
-      >
-        {error !== undefined && <Failure error={error} />}
-        <Content component="ul">
-          {said(file, choices, texts).map(text => (
-            <Content component="li" key={text}>
-              {text}
-            </Content>
-          ))}
-        </Content>
-      </WizardStep>
-    </Wizard>
+    <Steps
+      label={words.title}
+      submit={words.submit}
+      isBusy={isBusy}
+      act={() => void start()}
+      cancel={() => void navigate(-1)}
+      steps={[
+        { key: 'point', name: words.point, isReady: true, content: <PointStep {...step} /> },
+        {
+          key: 'target',
+          name: words.target,
+          isReady: choices.node !== '',
+          content: <TargetStep {...step} />,
+        },
+        { key: 'identity', name: words.identity, isReady: isNamed, content: <IdentityStep {...step} /> },
+        {
+          key: 'review',
+          name: words.review,
+          isReady: true,
+          content: (
+            <>
+              {error !== undefined && <Failure error={error} />}
+              <Content component="ul">
+                {said(file, choices, texts).map(text => (
+                  <Content component="li" key={text}>
+                    {text}
+                  </Content>
+                ))}
+              </Content>
+            </>
+          ),
+        },
+      ]}
+    />
   );
 }
 
@@ -314,7 +308,7 @@ function IdentityStep({ file, choices, set }: StepProps) {
   const { may } = useSession();
   return (
     <Form>
-      <FormGroup role="radiogroup" label={words.identity} fieldId="identity">
+      <FormGroup role="radiogroup" isStack label={words.identity} fieldId="identity">
         <Radio
           id="identity-new"
           name="identity"
@@ -344,7 +338,7 @@ function IdentityStep({ file, choices, set }: StepProps) {
           {choices.verbose_name === '' && <div className="vk-small">{words.nameNeeded}</div>}
         </FormGroup>
       )}
-      <FormGroup role="group" label={texts.backup.options} fieldId="restore-options">
+      <FormGroup role="group" isStack label={texts.backup.options} fieldId="restore-options">
         <Checkbox
           id="restore-start"
           label={words.start}

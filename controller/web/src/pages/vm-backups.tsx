@@ -106,7 +106,7 @@ function Points({ file }: { file: BackupFile }) {
   const { texts, format } = useWords();
   const reason = fileReason('restore', file, useAsked());
   return (
-    <ul className="vk-list">
+    <ul className="vk-list vk-points">
       {file.states.toReversed().map(({ number, created, memory, consistency }) => (
         <li key={number} className="vk-row">
           <span>

@@ -1,4 +1,4 @@
-import { Button, ToolbarItem } from '@patternfly/react-core';
+import { Button, Checkbox, ToolbarItem } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
@@ -83,7 +83,8 @@ interface VmTableProps {
 function VmTable({ domains, chosen, choose }: VmTableProps) {
   const { texts, format } = useWords();
   const words = texts.vms;
-  const isWhole = domains.every(({ id }) => chosen.has(id));
+  const ids = domains.map(({ id }) => id);
+  const isWhole = ids.every(id => chosen.has(id));
   const turn = (ids: readonly string[], on: boolean) => {
     const next = new Set(chosen);
     for (const id of ids)
@@ -95,17 +96,14 @@ function VmTable({ domains, chosen, choose }: VmTableProps) {
     <Table aria-label={words.title} variant="compact" gridBreakPoint="grid-lg">
       <Thead>
         <Tr>
-          <Th
-            aria-label={texts.list.selectPage}
-            select={{
-              isSelected: isWhole,
-              onSelect: (_event, on) =>
-                turn(
-                  domains.map(({ id }) => id),
-                  on,
-                ),
-            }}
-          />
+          <Th>
+            <Checkbox
+              id="select-page"
+              aria-label={texts.list.selectPage}
+              isChecked={isWhole}
+              onChange={(_event, on) => turn(ids, on)}
+            />
+          </Th>
           <Th modifier="wrap">{texts.common.name}</Th>
           <Th modifier="wrap">{words.power}</Th>
           <Th modifier="wrap">{words.protection}</Th>
@@ -117,16 +115,16 @@ function VmTable({ domains, chosen, choose }: VmTableProps) {
         </Tr>
       </Thead>
       <Tbody>
-        {domains.map((domain, rowIndex) => (
+        {domains.map(domain => (
           <Tr key={domain.id}>
-            <Td
-              select={{
-                rowIndex,
-                isSelected: chosen.has(domain.id),
-                onSelect: (_event, on) => turn([domain.id], on),
-                props: { 'aria-label': texts.list.selectRow(domain.verbose_name) },
-              }}
-            />
+            <Td>
+              <Checkbox
+                id={`select-${domain.id}`}
+                aria-label={texts.list.selectRow(domain.verbose_name)}
+                isChecked={chosen.has(domain.id)}
+                onChange={(_event, on) => turn([domain.id], on)}
+              />
+            </Td>
             <Td dataLabel={texts.common.name} className="vk-name">
               <Link to={`/vms/${domain.id}`}>{domain.verbose_name}</Link>
             </Td>
@@ -137,9 +135,7 @@ function VmTable({ domains, chosen, choose }: VmTableProps) {
               <ProtectionLabel state={domain.protection.state} />
             </Td>
             <Td dataLabel={words.lastGood}>{format.age(domain.protection.last_good)}</Td>
-            <Td dataLabel={texts.common.node} className="vk-name">
-              {domain.node.verbose_name}
-            </Td>
+            <Td dataLabel={texts.common.node}>{domain.node.verbose_name}</Td>
             <Td dataLabel={words.memory}>{format.size(domain.memory_count * MiB)}</Td>
             <Td dataLabel={words.disks}>{format.number(domain.vdisks_count)}</Td>
             <Td isActionCell>

@@ -59,6 +59,7 @@ export function ActionMenu({ of, actions }: { of: string; actions: readonly Acti
       onSelect={() => setOpen(false)}
       popperProps={{ position: 'right' }}
       shouldFocusToggleOnSelect
+      shouldFocusFirstItemOnOpen
       toggle={ref => (
         <MenuToggle
           ref={ref}

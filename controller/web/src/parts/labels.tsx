@@ -46,7 +46,7 @@ export function PowerLabel({ state }: { state: number }) {
 
 function Tag({ tone, children }: { tone: Tone | undefined; children: string | undefined }) {
   return (
-    <Label isCompact variant="outline" {...(tone === undefined ? {} : { status: tone })}>
+    <Label isCompact variant="outline" className="vk-state" {...(tone === undefined ? {} : { status: tone })}>
       {children}
     </Label>
   );

@@ -150,6 +150,7 @@ function Pages({ list, count }: { list: ListState; count: number }) {
       titles={{
         paginationAriaLabel: words.page,
         ofWord: words.of,
+        items: '',
         perPageSuffix: words.perPage,
         itemsPerPage: words.perPage,
         // the toggle is named by what it shows

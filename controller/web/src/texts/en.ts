@@ -236,6 +236,7 @@ export const en = {
     incrementText: 'Where that is not possible a new full backup is made, and the file says why.',
     defaultPool: 'The base data pool of the node',
     anyPool: 'Wherever the newest backup lies',
+    choosePool: 'Choose one: a node has no base data pool',
     options: 'Options',
     compress: 'Compress (zstd)',
     hash: 'Record checksums of the content',

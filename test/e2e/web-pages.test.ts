@@ -1,0 +1,310 @@
+/** The management pages in a browser, against a controller with scripted nodes: what people do on them, and what they see of it. */
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { Locator, Page } from 'playwright-core';
+import { PASSWORD } from '../contract/rest/app.ts';
+import { ended, until } from '../contract/rest/nodes-world.ts';
+import {
+  beginBackup,
+  failBackup,
+  goTo,
+  logIn,
+  look,
+  settled,
+  startWorld,
+  type Watched,
+  type WebWorld,
+} from './web-world.ts';
+
+let world: WebWorld;
+let seen: Watched;
+let page: Page;
+let file: string;
+
+beforeAll(async () => {
+  world = await startWorld();
+  file = await world.backUp(world.domains.web, new Date(Date.now() - 3_600_000), 3);
+  await failBackup(world, world.domains.web);
+  await world.rest.call('POST', '/api/scheduled-tasks/', {
+    body: { verbose_name: 'nightly', action: 'backup', periodicity: 'daily', all: true },
+  });
+});
+afterAll(() => world?.close());
+
+beforeEach(async () => {
+  seen = await look(world);
+  page = seen.page;
+});
+afterEach(async () => {
+  await seen.context.close();
+  expect(seen.faults).toEqual([]);
+});
+
+/** Rules of what changes with the colours and the width. */
+const OF_LOOKS = [
+  'color-contrast',
+  'target-size',
+  'label-content-name-mismatch',
+  'aria-hidden-focus',
+  'scrollable-region-focusable',
+];
+
+const at = (path: string) => `${world.url}/ui/${path}`;
+const button = (name: string) => page.getByRole('button', { name, exact: true });
+const row = (text: string): Locator => page.getByRole('row').filter({ hasText: text });
+const calls = (kind: string) => world.node.agent.calls.filter(call => call.kind === kind);
+
+/** Takes an action behind the three dots. */
+async function choose(of: string, action: string): Promise<void> {
+  await button(`Actions of ${of}`).first().click();
+  await page.getByRole('menuitem', { name: action }).click();
+}
+
+test('a wrong password is told, a right one shows the page that was asked for, and logging out hides it', async () => {
+  await page.goto(at('vms'));
+  await seen.inspect();
+  await page.getByLabel('User name').fill('the-operator');
+  await page.getByLabel('Password').fill('not the password');
+  // the browser tells of the refusal in its console
+  await page.keyboard.press('Enter');
+  await page.getByText('The user name or the password is wrong.').waitFor();
+  seen.faults.length = 0;
+  await page.getByLabel('Password').fill(PASSWORD);
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { level: 1, name: 'Virtual machines' }).waitFor();
+  await page.getByRole('link', { name: 'web-1' }).waitFor();
+  await page.getByRole('button', { name: 'Account and appearance' }).click();
+  await page.getByText('the-operator (operator)').waitFor();
+  await page.getByRole('menuitem', { name: 'Log out' }).click();
+  await page.getByLabel('User name').waitFor();
+  expect(await page.getByText('web-1').count()).toBe(0);
+});
+
+test('every page passes in light and dark, wide and 320 pixels wide, and nothing runs out of its side', async () => {
+  const { web } = world.domains;
+  const { task } = await beginBackup(world, world.domains.database);
+  world.node.agent.progress(task, 'copy', 1n << 29n, 1n << 31n);
+  await logIn(seen, at(''));
+  const pages: [string, string][] = [
+    ['', 'Overview'],
+    ['vms', 'Virtual machines'],
+    [`vms/${web.id}`, 'web-1'],
+    [`vms/${web.id}/backups`, 'web-1'],
+    [`vms/${web.id}/snapshots`, 'web-1'],
+    [`backup?vm=${web.id}`, 'Back up'],
+    [`restore?file=${file}`, 'Restore'],
+    ['files', 'Backup files'],
+    ['schedules', 'Schedules'],
+    ['tasks', 'Tasks'],
+    ['nodes', 'Nodes'],
+    ['pools', 'Data pools'],
+    ['events', 'Events'],
+    ['nowhere', 'There is no such page.'],
+  ];
+  for (const [path, heading] of pages) {
+    await page.setViewportSize({ width: 1280, height: 900 });
+    await goTo(seen, at(path), heading);
+    await settled(seen);
+    await seen.inspect();
+    await button('Dark theme').click();
+    await page.setViewportSize({ width: 320, height: 700 });
+    await seen.inspect(OF_LOOKS);
+    const width = await page.evaluate('document.documentElement.scrollWidth');
+    if (Number(width) > 320) seen.faults.push(`${path}: ${width} pixels wide`);
+    await button('Light theme').click();
+  }
+  world.node.agent.succeed(task, {
+    file: world.node.agent.setFile({ poolId: world.pool.id, domainId: world.domains.database.id }),
+  });
+  await ended(world.rest, task);
+});
+
+test('the overview names who needs attention, and follows what happens without being asked', async () => {
+  await logIn(seen, at(''));
+  const needs = page.locator('.pf-v6-c-card').filter({ hasText: 'Needs attention' });
+  await needs.getByText('mail').waitFor();
+  await page.getByText('Nothing runs now.').waitFor();
+  const { task } = await beginBackup(world, world.domains.mail);
+  await page.getByRole('progressbar', { name: 'Progress of Back up mail' }).waitFor();
+  world.node.agent.progress(task, 'copy', 3n << 28n, 1n << 30n);
+  await page.getByText('75%').waitFor();
+  const about = { poolId: world.pool.id, domainId: world.domains.mail.id, domainName: 'mail' };
+  world.node.agent.succeed(task, { file: world.node.agent.setFile(about) });
+  await page.getByText('Nothing runs now.').waitFor();
+});
+
+test('machines are found, chosen and backed up together, and a task is stopped', async () => {
+  await logIn(seen, at('vms'));
+  await page.getByRole('textbox', { name: 'Search by name' }).fill('web');
+  await row('database').waitFor({ state: 'detached' });
+  await page.getByRole('textbox', { name: 'Search by name' }).fill('');
+  await page.getByLabel('Power', { exact: true }).selectOption({ label: 'Running' });
+  await row('mail').waitFor({ state: 'detached' });
+  await page.getByRole('checkbox', { name: 'Select web-1' }).check();
+  await page.getByRole('checkbox', { name: 'Select database' }).check();
+  await page.getByText('2 selected').waitFor();
+  const before = calls('backup').length;
+  await button('Back up selected').click();
+  await page.getByText('2 machines').waitFor();
+  await button('Next').click();
+  // its node has no base data pool
+  expect(await button('Next').isDisabled()).toBe(true);
+  await page.getByLabel('Data pool').selectOption({ index: 1 });
+  await page.getByRole('checkbox', { name: 'Compress (zstd)' }).check();
+  await seen.inspect();
+  await button('Next').click();
+  await button('Start backup').click();
+  await page.getByRole('heading', { level: 1, name: 'Tasks' }).waitFor();
+  await until(() => calls('backup').length === before + 2);
+  for (const { request } of calls('backup').slice(before)) expect(request).toMatchObject({ compress: true });
+  // the one of many parts ends with them
+  await page
+    .getByRole('link', { name: /^Parts: / })
+    .first()
+    .click();
+  const stop = page.getByRole('button', { name: 'Stop' });
+  await stop.nth(1).waitFor();
+  const operations = calls('backup')
+    .slice(before)
+    .map(({ request }) => request.operationId);
+  await stop.first().click();
+  await until(() => operations.some(isOver));
+  for (const id of operations) if (!isOver(id)) world.node.agent.fail(id, canceled());
+  await stop.first().waitFor({ state: 'detached' });
+});
+
+const isOver = (id: string) => world.node.agent.operations.get(id)?.finished !== undefined;
+const canceled = () => new VirtkeepError('canceled');
+
+test('a restore point becomes a new machine by four steps', async () => {
+  await logIn(seen, at(`vms/${world.domains.web.id}/backups`));
+  await page.getByRole('link', { name: 'Restore: web-1.tar, 2' }).click();
+  await page.getByText('The host device 0000:01:00.0 is left out.').waitFor();
+  expect(await page.getByLabel('Restore point').inputValue()).toBe('2');
+  await button('Next').click();
+  expect(await button('Next').isDisabled()).toBe(true);
+  await page.getByLabel('Node', { exact: false }).first().selectOption({ label: 'node-1' });
+  await page.getByLabel('Data pool').selectOption({ index: 1 });
+  await button('Next').click();
+  expect(await button('Next').isDisabled()).toBe(true);
+  await page.getByLabel('Name of the new machine').fill('web-copy');
+  await page.getByRole('checkbox', { name: 'Start it when it is restored' }).check();
+  await seen.inspect();
+  await button('Next').click();
+  await page.getByText('As a new machine: web-copy').waitFor();
+  await button('Start restore').click();
+  await page.getByRole('heading', { level: 1, name: 'Tasks' }).waitFor();
+  const { request } = calls('restore').at(-1)!;
+  expect(request).toMatchObject({ name: 'web-copy', startOn: true, poolId: world.pool.id });
+  world.node.agent.fail(request.operationId, new VirtkeepError('disk_full', { path: '/pools' }));
+  await row('Restore').getByText('Failed').first().waitFor();
+});
+
+test('a file is deleted by who types its name, and described by who may', async () => {
+  await logIn(seen, at('files'));
+  await choose('web-1.tar', 'Describe');
+  await page.getByLabel('Description', { exact: true }).fill('before the upgrade');
+  await button('Save').click();
+  await row('before the upgrade').waitFor();
+  await choose('web-1.tar', 'Delete');
+  const dialog = page.getByRole('dialog');
+  await dialog.getByText('3 restore points are lost for good').waitFor();
+  const remove = dialog.getByRole('button', { name: 'Delete' });
+  expect(await remove.isDisabled()).toBe(true);
+  await dialog.getByLabel('Type web-1.tar to confirm').fill('web-1.ta');
+  expect(await remove.isDisabled()).toBe(true);
+  await seen.inspect();
+  await dialog.getByRole('button', { name: 'Cancel' }).click();
+  await dialog.waitFor({ state: 'detached' });
+  await button('Actions of web-1.tar').click();
+  const link = page.getByRole('menuitem', { name: 'Download' });
+  expect(await link.getAttribute('href')).toBe(`/api/library/${file}/download/`);
+});
+
+test('a node is enrolled by a command that has the token, which is good for one node', async () => {
+  await logIn(seen, at('nodes'));
+  await button('Enrol a node').click();
+  await page.getByLabel('Name (its host name when empty)').fill('node-3');
+  await button('Make a token').click();
+  const command = page.getByRole('textbox', { name: 'Commands for the node' }).first();
+  await command.waitFor();
+  await seen.inspect();
+  const text = `${await page.getByRole('dialog').innerText()} ${await command.inputValue().catch(() => '')}`;
+  expect(text).toContain(`--controller ${world.url} --token -`);
+  expect(text).toMatch(/VIRTKEEP_ENROLL_TOKEN='[\w-]+\.[0-9a-f]{64}'/);
+  await button('Close').click();
+  await choose('node-1', 'Begin service mode');
+  await page.getByRole('dialog').getByRole('button', { name: 'Begin service mode' }).click();
+  await row('node-1').getByText('Service mode').waitFor();
+  await choose('node-1', 'End service mode');
+  await row('node-1').getByText('Active').waitFor();
+});
+
+test('what a role may not do is shown, disabled, with the reason', async () => {
+  await logIn(seen, at(`vms/${world.domains.web.id}`), 'the-auditor');
+  const backup = button('Back up');
+  await backup.waitFor();
+  expect(await backup.getAttribute('aria-disabled')).toBe('true');
+  await backup.focus();
+  await page.getByRole('tooltip', { name: 'Your role (auditor) does not allow this.' }).waitFor();
+  await page.keyboard.press('Escape');
+  await button('Actions of web-1').click();
+  expect(await page.getByText('Your role (auditor) does not allow this.').count()).toBeGreaterThan(4);
+  await seen.inspect();
+});
+
+test('a snapshot is made and reverted to by name; the page is worked by keyboard alone', async () => {
+  world.node.agent.addState(world.domains.web.id, { name: 'before-upgrade' });
+  await logIn(seen, at(`vms/${world.domains.web.id}`));
+  await page.getByRole('tab', { name: 'Snapshots' }).focus();
+  await page.keyboard.press('Enter');
+  await row('before-upgrade').waitFor();
+  await button('Make a snapshot').focus();
+  await page.keyboard.press('Enter');
+  await page.getByLabel('Name of the snapshot').fill('by keyboard');
+  await page.keyboard.press('Enter');
+  await until(() => calls('create_snapshot').length > 0);
+  const { request } = calls('create_snapshot').at(-1)!;
+  world.node.agent.fail(request.operationId, canceled());
+  await button('Actions of before-upgrade').focus();
+  await page.keyboard.press('Enter');
+  await page.locator('[role="menuitem"]:focus').waitFor();
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').getByText('Everything that the machine has written').waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+});
+
+test('two tabs share one stream, and a login that has ended asks for the password on both', async () => {
+  let streams = 0;
+  seen.context.on('request', request => {
+    if (request.url().endsWith('/api/events/stream/')) streams += 1;
+  });
+  await logIn(seen, at('tasks'), 'the-operator');
+  const other = await seen.context.newPage();
+  await other.goto(at('tasks'));
+  await other.getByRole('heading', { level: 1, name: 'Tasks' }).waitFor();
+  const { task } = await beginBackup(world, world.domains.mail);
+  world.node.agent.progress(task, 'copy', 1n << 28n, 1n << 30n);
+  for (const tab of [page, other]) await tab.getByText('25%').waitFor();
+  expect(streams).toBe(1);
+  world.node.agent.fail(task, canceled());
+  for (const tab of [page, other]) await tab.getByText('25%').waitFor({ state: 'detached' });
+  await page.getByRole('button', { name: 'Account and appearance' }).click();
+  await page.getByRole('menuitem', { name: 'Log out' }).click();
+  for (const tab of [page, other]) await tab.getByLabel('User name').waitFor();
+});
+
+test('a browser that prefers Russian gets Russian pages', async () => {
+  await seen.context.close();
+  seen = await look(world, { locale: 'ru-RU' });
+  page = seen.page;
+  await page.goto(at('vms'));
+  await page.getByLabel('Имя пользователя').fill('the-operator');
+  await page.getByLabel('Пароль').fill(PASSWORD);
+  await button('Войти').click();
+  await page.getByRole('heading', { level: 1, name: 'Виртуальные машины' }).waitFor();
+  await settled(seen);
+  expect(await page.locator('html').getAttribute('lang')).toBe('ru');
+  await seen.inspect();
+});
