@@ -21,7 +21,7 @@ const TELL_VIOLATIONS = `document.addEventListener('securitypolicyviolation', ev
 /** Else this browser keeps other sites from a loopback address before the controller sees what they try. */
 const LETS_OTHERS_TRY = '--disable-features=LocalNetworkAccessChecks';
 /** A page is slow on a busy machine, and that is no fault of it. */
-const PATIENCE_MS = 30_000;
+const PATIENCE_MS = 120_000;
 const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
 /** How a page learns that nobody is logged in; the browser writes it into the console. */
 const NOBODY = /status of 401.*\/api\/session\/$/;

@@ -31,7 +31,7 @@ export function domainReason(action: string, domain: Domain, asked: Asked): stri
     (lockedBy === null ? undefined : words.locked) ??
     (domain.template && action === 'start' ? words.template : undefined) ??
     powerReason(action, power, asked.texts) ??
-    words.node
+    words.unable
   );
 }
 
