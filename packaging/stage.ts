@@ -65,7 +65,11 @@ export function stage(root: string): void {
   }
   for (const doc of ['README.md', 'LICENSE', 'docs']) {
     if (existsSync(join(ROOT, doc)))
-      cpSync(join(ROOT, doc), join(root, '/usr/share/doc/virtkeep', doc), { recursive: true });
+      cpSync(join(ROOT, doc), join(root, '/usr/share/doc/virtkeep', doc), {
+        recursive: true,
+        // pictures are for who reads them in a browser
+        filter: file => !file.endsWith('/docs/screenshots'),
+      });
   }
 }
 
