@@ -38,7 +38,8 @@ export function stage(root: string): void {
   rmSync(join(home, 'bundle'), { recursive: true, force: true });
   for (const source of SOURCES) copySource(source, home);
   cpSync(join(ROOT, 'package.json'), join(home, 'package.json'));
-  // of the pages only what a browser loads
+  // of the pages only what a browser loads; their files have other names in each version, too
+  rmSync(join(home, 'controller', 'web'), { recursive: true, force: true });
   cpSync(PAGES, join(home, 'controller', 'web', 'dist'), { recursive: true });
   for (const path of productionModules()) {
     const slim = SLIMMED.test(path);
