@@ -62,7 +62,7 @@ generate: modules ## Regenerates the gRPC code and docs/errors.md
 	@npm run --silent generate
 	@node test/lab/errors-doc.ts docs/errors.md
 
-lab-up: setup ## Brings up a node, a controller and a guest; prints how to reach them
+lab-up: setup web ## Brings up a node, a controller and a guest; prints how to reach them
 	@node test/lab/lab-up.ts
 
 lab-down: ## Removes everything that lab-up made
@@ -83,4 +83,4 @@ install: modules ## Installs files below DESTDIR (default /) as the package woul
 	@node packaging/install.ts "$(or $(DESTDIR),/)"
 
 clean: lab-down ## Removes caches and built files
-	rm -rf .cache dist
+	rm -rf .cache dist bundle controller/web/dist controller/web/node_modules controller/web/src/api/schema.d.ts

@@ -29,7 +29,9 @@ export async function preparePages(): Promise<void> {
     const flags = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'];
     await tell('npm', ['ci', ...flags], WEB);
   });
-  await once(TYPES_KEY, [...sources('controller/src'), ...sources('shared/src')], async () => {
+  if (!existsSync(TYPES)) rmSync(TYPES_KEY, { force: true });
+  const makers = ['package-lock.json', 'packaging/api-document.ts', 'packaging/web.ts'];
+  await once(TYPES_KEY, [...sources('controller/src'), ...sources('shared/src'), ...makers], async () => {
     const document = join(WEB, 'node_modules', '.virtkeep-document.json');
     writeFileSync(document, await apiDocument());
     await tell(join(ROOT, 'node_modules', '.bin', 'openapi-typescript'), [document, '-o', TYPES], ROOT);

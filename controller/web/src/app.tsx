@@ -1,6 +1,6 @@
 /** The shell: who is logged in, the menu, and the page that the address names. */
-import { lazy, Suspense } from 'react';
-import { Route, Routes } from 'react-router';
+import { Component, lazy, type ReactNode, Suspense } from 'react';
+import { Route, Routes, useLocation } from 'react-router';
 import { LoginPage } from './pages/login.tsx';
 import { Failure, Waiting } from './parts/shown.tsx';
 import { ToastProvider } from './parts/toasts.tsx';
@@ -20,33 +20,55 @@ const Pools = lazy(() => import('./pages/pools.tsx'));
 const Events = lazy(() => import('./pages/events.tsx'));
 const NotFound = lazy(() => import('./pages/not-found.tsx'));
 
+/** A page that fails, or whose program is gone since the controller was upgraded, leaves the rest usable. */
+class Boundary extends Component<{ children: ReactNode }, { error?: unknown }> {
+  override state: { error?: unknown } = {};
+
+  static getDerivedStateFromError(error: unknown) {
+    return { error };
+  }
+
+  override render() {
+    const { error } = this.state;
+    // a program that could not be loaded is asked for anew by a new page only
+    return error === undefined ? (
+      this.props.children
+    ) : (
+      <Failure error={error} again={() => window.location.reload()} />
+    );
+  }
+}
+
 export function App() {
+  const { pathname } = useLocation();
   const { query, login } = useLogin();
   // who was logged in stays so while the controller does not answer
   if (query.data === undefined)
     return query.isError ? <Failure error={query.error} again={() => void query.refetch()} /> : <Waiting />;
   if (query.data === null) return <LoginPage login={login} />;
   return (
-    <SessionProvider session={query.data}>
+    <SessionProvider key={query.data.user.id} session={query.data}>
       <ToastProvider>
         <Shell>
-          <Suspense fallback={<Waiting />}>
-            <Routes>
-              <Route index element={<Overview />} />
-              <Route path="vms" element={<Vms />} />
-              <Route path="vms/:id" element={<Vm />} />
-              <Route path="vms/:id/:tab" element={<Vm />} />
-              <Route path="backup" element={<Backup />} />
-              <Route path="restore" element={<Restore />} />
-              <Route path="files" element={<Files />} />
-              <Route path="schedules" element={<Schedules />} />
-              <Route path="tasks" element={<Tasks />} />
-              <Route path="nodes" element={<Nodes />} />
-              <Route path="pools" element={<Pools />} />
-              <Route path="events" element={<Events />} />
-              <Route path="*" element={<NotFound />} />
-            </Routes>
-          </Suspense>
+          <Boundary key={pathname.split('/')[1]}>
+            <Suspense fallback={<Waiting />}>
+              <Routes>
+                <Route index element={<Overview />} />
+                <Route path="vms" element={<Vms />} />
+                <Route path="vms/:id" element={<Vm />} />
+                <Route path="vms/:id/:tab" element={<Vm />} />
+                <Route path="backup" element={<Backup />} />
+                <Route path="restore" element={<Restore />} />
+                <Route path="files" element={<Files />} />
+                <Route path="schedules" element={<Schedules />} />
+                <Route path="tasks" element={<Tasks />} />
+                <Route path="nodes" element={<Nodes />} />
+                <Route path="pools" element={<Pools />} />
+                <Route path="events" element={<Events />} />
+                <Route path="*" element={<NotFound />} />
+              </Routes>
+            </Suspense>
+          </Boundary>
         </Shell>
       </ToastProvider>
     </SessionProvider>

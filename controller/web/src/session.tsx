@@ -1,5 +1,5 @@
 /** Who is logged in, what they may do, and the stream that tells what changes. */
-import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { type QueryClient, useQuery, useQueryClient } from '@tanstack/react-query';
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from 'react';
 import { ApiError, answer, api, onLoggedOut, type Session } from './api/client.ts';
 import { throttledRefresh } from './live/refresh.ts';
@@ -11,6 +11,8 @@ const CHANNEL = 'virtkeep-session';
 const PROLONG_AT = 0.5;
 const SHORTEST_MS = 10_000;
 const LONGEST_MS = 3_600_000;
+/** When it could not be prolonged. */
+const AGAIN_MS = 60_000;
 
 interface SessionState {
   session: Session;
@@ -39,15 +41,26 @@ async function ask(): Promise<Session | null> {
   }
 }
 
+/** Of somebody else nothing stays. */
+function forgetAll(client: QueryClient): void {
+  forgetTasks();
+  client.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== SESSION_KEY[0] });
+}
+
 /** The login as the controller knows it; null: nobody is logged in. */
 export function useLogin() {
   const client = useQueryClient();
-  const query = useQuery({ queryKey: SESSION_KEY, queryFn: ask, staleTime: Number.POSITIVE_INFINITY });
+  const askAnew = async () => {
+    const before = client.getQueryData<Session | null>(SESSION_KEY);
+    const session = await ask();
+    // another tab may have logged somebody else in
+    if (before && before.user.id !== session?.user.id) forgetAll(client);
+    return session;
+  };
+  const query = useQuery({ queryKey: SESSION_KEY, queryFn: askAnew, staleTime: Number.POSITIVE_INFINITY });
   const took = useCallback(
     (session: Session | null) => {
-      forgetTasks();
-      // of somebody else nothing stays
-      client.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== SESSION_KEY[0] });
+      forgetAll(client);
       client.setQueryData(SESSION_KEY, session);
     },
     [client],
@@ -83,7 +96,11 @@ export function SessionProvider({ session, children }: { session: Session; child
       state: setStream,
       mayGoOn: async () => {
         const present = await ask().catch(() => undefined);
-        if (present === null) client.setQueryData(SESSION_KEY, null);
+        if (present === null) {
+          forgetAll(client);
+          client.setQueryData(SESSION_KEY, null);
+        }
+        // who could not be asked may still be logged in
         return present !== null;
       },
     });
@@ -95,13 +112,21 @@ export function SessionProvider({ session, children }: { session: Session; child
 
   useEffect(() => {
     const waitMs = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, session.expires_in * 1000 * PROLONG_AT));
-    const timer = setTimeout(() => {
+    let ended = false;
+    let timer: ReturnType<typeof setTimeout>;
+    const prolong = () => {
       answer(api.POST('/api/session/refresh/', { body: {} }))
         .then(prolonged => client.setQueryData(SESSION_KEY, prolonged))
         // the next call says what is wrong
-        .catch(() => {});
-    }, waitMs);
-    return () => clearTimeout(timer);
+        .catch(() => {
+          if (!ended) timer = setTimeout(prolong, AGAIN_MS);
+        });
+    };
+    timer = setTimeout(prolong, waitMs);
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+    };
   }, [client, session]);
 
   const state = useMemo<SessionState>(
@@ -110,9 +135,12 @@ export function SessionProvider({ session, children }: { session: Session; child
       stream,
       may: permission => session.permissions.includes(permission),
       logout: async () => {
-        await answer(api.DELETE('/api/session/'));
+        await answer(api.DELETE('/api/session/')).catch((error: unknown) => {
+          // it has ended already
+          if (!(error instanceof ApiError && error.status === 401)) throw error;
+        });
+        forgetAll(client);
         client.setQueryData(SESSION_KEY, null);
-        client.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== SESSION_KEY[0] });
         tellOthers();
       },
     }),

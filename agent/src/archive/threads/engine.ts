@@ -161,7 +161,7 @@ export class Engine {
     }
   }
 
-  /** Lets the threads go; a running order is cancelled first. */
+  /** Lets the threads go. A running order is cancelled first, and its end waited for: a system call that hangs could not be ended either. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;

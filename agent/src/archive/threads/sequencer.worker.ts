@@ -47,8 +47,7 @@ let sink: Sink | undefined;
 let frames = new FrameList();
 let compressor: Compressor | undefined;
 let zeroFrame: Buffer | undefined;
-/** The first block is told at once, however young the thread's clock is. */
-let reportedAt = -PROGRESS_MS;
+let reportedAt = 0;
 
 function report(bytesDone: number): void {
   const now = performance.now();
@@ -119,6 +118,8 @@ function putRanges(ranges: { start: number; end: number }[], raw: Buffer, length
 function sequence(run: SequencerRun): RunResult {
   const hash = run.hash ? createHash('sha256') : undefined;
   let allocatedBytes = 0;
+  // the first block is told at once
+  reportedAt = Number.NEGATIVE_INFINITY;
   for (let index = 0; index < run.blockCount; index++) {
     if (!ring.waitFilled(index)) throw canceledFault();
     allocatedBytes += take(run, index, hash);

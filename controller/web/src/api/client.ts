@@ -44,6 +44,7 @@ export async function answer<T>(call: Promise<Outcome<T>>): Promise<T> {
   const { data, error, response } = await call.catch((cause: unknown) => {
     throw new ApiError(0, undefined, cause instanceof Error ? cause.message : String(cause));
   });
+  unanswered.delete(new URL(response.url).pathname);
   if (response.ok) return data as T;
   if (response.status === 401 && !response.url.endsWith('/api/session/')) whenLoggedOut();
   const body = typeof error === 'object' && error !== null ? (error as Partial<ErrorBody>) : undefined;
@@ -70,8 +71,27 @@ export async function begun(call: Promise<Outcome<unknown>>): Promise<Task> {
   return _task;
 }
 
-/** For actions that must not be carried out twice when the network drops an answer. */
+/** For actions that must not be carried out twice when the network drops an answer: of one form, which may be sent again. */
 export const newKey = () => crypto.randomUUID();
+
+/** So long is an action that is asked for again without an answer taken for the same. */
+const SAME_MS = 120_000;
+/** By path, of actions that have no answer yet: the key, by what else they are about. */
+const unanswered = new Map<string, Map<string, { key: string; sinceMs: number }>>();
+
+/**
+ * As `newKey`, for an action without a form: the same key until the path has answered.
+ * @param about what the path does not say: two actions that differ must not have one key
+ */
+export function keyFor(path: string, about = ''): string {
+  const keys = unanswered.get(path) ?? new Map<string, { key: string; sinceMs: number }>();
+  unanswered.set(path, keys);
+  const known = keys.get(about);
+  if (known !== undefined && performance.now() - known.sinceMs < SAME_MS) return known.key;
+  const key = newKey();
+  keys.set(about, { key, sinceMs: performance.now() });
+  return key;
+}
 
 /** Query of an action that answers at once. */
 export const AT_ONCE = { async: 1 } as const;

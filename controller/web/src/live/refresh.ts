@@ -2,9 +2,12 @@
 import type { QueryClient } from '@tanstack/react-query';
 import type { Task } from '../api/client.ts';
 import type { Change } from './stream.ts';
-import { isOver, putTask } from './tasks.ts';
+import { forgetTasks, isOver, putTask } from './tasks.ts';
 
-/** First part of the keys of queries that a kind of thing is shown by. */
+/**
+ * First part of the keys of queries that a kind of thing is shown by: the first part of a key decides when it is asked for anew. One that is
+ * not here is so only after a gap in the stream, and `shown`, what was read out of an archive, never.
+ */
 const SHOWN_BY: Readonly<Record<string, readonly string[]>> = {
   task: ['tasks'],
   event: ['events'],
@@ -32,7 +35,10 @@ export function throttledRefresh(client: QueryClient) {
   };
   return {
     take: ({ kind, action, record }: Change) => {
-      if (kind === 'reset') return void client.invalidateQueries();
+      if (kind === 'reset') {
+        forgetTasks();
+        return void client.invalidateQueries({ predicate: ({ queryKey }) => queryKey[0] !== 'shown' });
+      }
       const task = kind === 'task' ? (record as Task | null) : null;
       if (task !== null) putTask(task);
       // how far a task is shows by itself

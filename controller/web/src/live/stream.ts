@@ -78,15 +78,19 @@ async function lead(
     tell({ state: 'waiting' });
     await pause(AGAIN_MS, signal);
     if (signal.aborted || !(await mayGoOn())) return;
-    // what happened meanwhile nobody was told
-    tell({ change: RESET });
   }
 }
 
 /** Until the stream is closed for good: any answer but 200 does that. */
 function hold(tell: (message: Message) => void, signal: AbortSignal): Promise<void> {
   const source = new EventSource('/api/events/stream/');
-  source.onopen = () => tell({ state: 'open' });
+  let isNew = true;
+  source.onopen = () => {
+    tell({ state: 'open' });
+    // what was before its beginning nobody was told; one that resumes tells by itself
+    if (isNew) tell({ change: RESET });
+    isNew = false;
+  };
   for (const kind of KINDS)
     source.addEventListener(kind, ({ data }) => {
       tell({ change: { kind, ...(JSON.parse(data) as Omit<Change, 'kind'>) } });

@@ -21,6 +21,10 @@ export function putTask(task: Task): void {
     newest.delete(id);
   }
   changed.add(task.id);
+  drawSoon();
+}
+
+function drawSoon(): void {
   if (isDue) return;
   isDue = true;
   requestAnimationFrame(flush);
@@ -33,9 +37,11 @@ function flush(): void {
   for (const id of ids) for (const listener of listeners.get(id) ?? []) listener();
 }
 
-/** Forgets everything: somebody else may look now. */
+/** Forgets everything: somebody else may look now, or what lists tell from now on is newer. */
 export function forgetTasks(): void {
+  for (const id of newest.keys()) changed.add(id);
   newest.clear();
+  drawSoon();
 }
 
 /** The task as it is now, given how a list told it. */

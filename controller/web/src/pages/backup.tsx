@@ -50,7 +50,7 @@ export default function BackupPage() {
           <Link to="/vms">{texts.vms.title}</Link>
         </Empty>
       ) : (
-        <Shown query={query}>{domains => <BackupWizard domains={domains} />}</Shown>
+        <Shown query={query}>{domains => <BackupWizard key={ids.join()} domains={domains} />}</Shown>
       )}
     </ViewPage>
   );

@@ -12,7 +12,7 @@ import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery, useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
 import { useSearchParams } from 'react-router';
-import { answer, api, list, type NodeRecord, newKey, type Schemas } from '../api/client.ts';
+import { answer, api, keyFor, list, type NodeRecord, type Schemas } from '../api/client.ts';
 import { ActionButton, ActionMenu } from '../parts/actions.tsx';
 import { Confirm, Dialog } from '../parts/confirm.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
@@ -72,7 +72,7 @@ function Enrol({ close }: { close: () => void }) {
     const body = {
       ...(name ? { verbose_name: name } : {}),
       ...(address ? { address } : {}),
-      idempotency_key: newKey(),
+      idempotency_key: keyFor('/api/nodes/', `${name} ${address}`),
     };
     setTicket(await answer(api.POST('/api/nodes/', { body })));
   };

@@ -1,7 +1,7 @@
 import { Label, Progress, ProgressMeasureLocation, ProgressSize } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery } from '@tanstack/react-query';
-import { AT_ONCE, api, begun, list, newKey, type Pool } from '../api/client.ts';
+import { AT_ONCE, api, begun, keyFor, list, type Pool } from '../api/client.ts';
 import { ActionMenu } from '../parts/actions.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
@@ -110,7 +110,7 @@ function PoolMenu({ pool }: { pool: Pool }) {
       await begun(
         api.POST('/api/data-pools/{id}/scan/', {
           params: { path: { id: pool.id }, query: AT_ONCE },
-          body: { idempotency_key: newKey() },
+          body: { idempotency_key: keyFor(`/api/data-pools/${pool.id}/scan/`) },
         }),
       ),
     );

@@ -53,7 +53,9 @@ export default function RestorePage() {
           <Link to="/files">{texts.files.title}</Link>
         </Empty>
       ) : (
-        <Shown query={query}>{file => <RestoreWizard file={file} given={params.get('state') ?? ''} />}</Shown>
+        <Shown query={query}>
+          {file => <RestoreWizard key={file.id} file={file} given={params.get('state') ?? ''} />}
+        </Shown>
       )}
     </ViewPage>
   );
@@ -184,7 +186,9 @@ function PointStep({ file, choices, set }: StepProps) {
   const { texts, format } = useWords();
   const words = texts.restore;
   const shown = useQuery({
-    queryKey: ['files', 'shown', file.id, choices.state],
+    // read once: each reading opens the archive, and is in the audit
+    queryKey: ['shown', file.id, choices.state, file.states.length],
+    staleTime: Number.POSITIVE_INFINITY,
     queryFn: () => {
       const body = { file: file.id, ...(choices.state === '' ? {} : { state: choices.state }) };
       return answer(api.POST('/api/domains/show-backup/', { body }));

@@ -1,7 +1,7 @@
 import { Label } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery } from '@tanstack/react-query';
-import { AT_ONCE, answer, api, begun, list, newKey, type Schedule } from '../api/client.ts';
+import { AT_ONCE, answer, api, begun, keyFor, list, type Schedule } from '../api/client.ts';
 import { timeZone } from '../format.ts';
 import { ActionMenu } from '../parts/actions.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
@@ -129,7 +129,7 @@ function ScheduleMenu({ schedule }: { schedule: Schedule }) {
       await begun(
         api.POST('/api/scheduled-tasks/{id}/run/', {
           params: { path, query: AT_ONCE },
-          body: { idempotency_key: newKey() },
+          body: { idempotency_key: keyFor(`/api/scheduled-tasks/${id}/run/`) },
         }),
       ),
     );

@@ -2,7 +2,7 @@ import { Checkbox, FormGroup, Label, TextInput } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
-import { AT_ONCE, api, begun, type Domain, list, newKey, type Snapshot } from '../api/client.ts';
+import { AT_ONCE, api, begun, type Domain, keyFor, list, type Snapshot } from '../api/client.ts';
 import { ActionButton, ActionMenu } from '../parts/actions.tsx';
 import { Confirm, Dialog } from '../parts/confirm.tsx';
 import { Empty } from '../parts/list.tsx';
@@ -67,7 +67,11 @@ function MakeSnapshot({ domain, close }: { domain: Domain; close: () => void }) 
       await begun(
         api.POST('/api/domains/{id}/snapshots/', {
           params: { path: { id: domain.id }, query: AT_ONCE },
-          body: { verbose_name: name, memory, idempotency_key: newKey() },
+          body: {
+            verbose_name: name,
+            memory,
+            idempotency_key: keyFor(`/api/domains/${domain.id}/snapshots/`, `${memory} ${name}`),
+          },
         }),
       ),
     );
@@ -113,7 +117,8 @@ function SnapshotTable({ domain, snapshots }: { domain: Domain; snapshots: reado
       : (domainReason('snapshot', domain, asked) ?? texts.reasons.state);
   const run = async ({ snapshot, action }: Asks) => {
     const path = { id: domain.id, snapshot: snapshot.id };
-    const options = { params: { path, query: AT_ONCE }, body: { idempotency_key: newKey() } };
+    const key = keyFor(`/api/domains/${path.id}/snapshots/${path.snapshot}/${action}/`);
+    const options = { params: { path, query: AT_ONCE }, body: { idempotency_key: key } };
     const call =
       action === 'revert'
         ? api.POST('/api/domains/{id}/snapshots/{snapshot}/revert/', options)

@@ -15,14 +15,14 @@ import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { useQuery } from '@tanstack/react-query';
 import { type ReactNode, useState } from 'react';
 import { useNavigate, useParams } from 'react-router';
-import { AT_ONCE, answer, api, begun, type Domain, list, newKey, type Task } from '../api/client.ts';
+import { AT_ONCE, answer, api, begun, type Domain, keyFor, list, type Task } from '../api/client.ts';
 import { type Action, ActionButton, ActionMenu } from '../parts/actions.tsx';
 import { Confirm } from '../parts/confirm.tsx';
 import { PowerLabel, ProtectionLabel } from '../parts/labels.tsx';
 import { Empty } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { domainReason } from '../parts/reasons.ts';
-import { Shown } from '../parts/shown.tsx';
+import { Failure, Shown } from '../parts/shown.tsx';
 import { TaskTable } from '../parts/task-table.tsx';
 import { useToasts } from '../parts/toasts.tsx';
 import { useAsked } from '../parts/use-asked.ts';
@@ -48,10 +48,19 @@ export default function VmPage() {
         <Shown query={query}>{() => null}</Shown>
       </ViewPage>
     );
-  return <OneVm domain={query.data} tab={tab} />;
+  const failure = query.isError && <Failure error={query.error} again={() => void query.refetch()} />;
+  // what is asked or chosen on the page of one VM is not meant for another
+  return <OneVm key={id} domain={query.data} tab={tab} failure={failure} />;
 }
 
-function OneVm({ domain, tab }: { domain: Domain; tab: string }) {
+interface OneVmProps {
+  domain: Domain;
+  tab: string;
+  /** Why what is shown could not be renewed. */
+  failure: ReactNode;
+}
+
+function OneVm({ domain, tab, failure }: OneVmProps) {
   const { texts } = useWords();
   const navigate = useNavigate();
   const words = texts.vm;
@@ -73,6 +82,7 @@ function OneVm({ domain, tab }: { domain: Domain; tab: string }) {
       }
       actions={<VmActions domain={domain} />}
     >
+      {failure}
       <Tabs
         activeKey={tab}
         aria-label={name}
@@ -101,7 +111,10 @@ function power(id: string, action: Power, force: boolean): Promise<Task> {
   return begun(
     api.POST(path, {
       params: { path: { id }, query: AT_ONCE },
-      body: { ...(force ? { force } : {}), idempotency_key: newKey() },
+      body: {
+        ...(force ? { force } : {}),
+        idempotency_key: keyFor(`/api/domains/${id}/${action}/`, String(force)),
+      },
     }),
   );
 }
@@ -142,7 +155,7 @@ function VmActions({ domain }: { domain: Domain }) {
       await begun(
         api.POST('/api/domains/backup/', {
           params: { query: AT_ONCE },
-          body: { domain: id, increment: true, idempotency_key: newKey() },
+          body: { domain: id, increment: true, idempotency_key: keyFor('/api/domains/backup/', id) },
         }),
       ),
     );

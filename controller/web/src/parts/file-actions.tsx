@@ -1,7 +1,7 @@
 /** What can be done with a backup file, wherever it is shown. */
 import { Label } from '@patternfly/react-core';
 import { useState } from 'react';
-import { AT_ONCE, answer, api, type BackupFile, begun, newKey } from '../api/client.ts';
+import { AT_ONCE, answer, api, type BackupFile, begun, keyFor } from '../api/client.ts';
 import { useWords } from '../texts/index.tsx';
 import { type Action, ActionMenu } from './actions.tsx';
 import { AskText, Confirm } from './confirm.tsx';
@@ -14,7 +14,10 @@ type Work = 'verify' | 'compress' | 'unpack' | 'remove';
 function work(id: string, action: Work) {
   const path = `/api/library/{id}/${action}/` as const;
   return begun(
-    api.POST(path, { params: { path: { id }, query: AT_ONCE }, body: { idempotency_key: newKey() } }),
+    api.POST(path, {
+      params: { path: { id }, query: AT_ONCE },
+      body: { idempotency_key: keyFor(`/api/library/${id}/${action}/`) },
+    }),
   );
 }
 

@@ -73,6 +73,11 @@ interface ListBarProps {
 }
 
 export function ListBar({ list, count, children, hasSearch = true }: ListBarProps) {
+  const isBeyond = count !== undefined && count > 0 && list.query.offset >= count;
+  useEffect(() => {
+    // the last of a page was removed
+    if (isBeyond) list.set({});
+  });
   return (
     <Toolbar inset={{ default: 'insetNone' }}>
       <ToolbarContent>
