@@ -119,6 +119,23 @@ test('every page passes in light and dark, wide and 320 pixels wide, and nothing
   await ended(world.rest, task);
 });
 
+test('what is asked of one machine is not asked of another after going back to it', async () => {
+  const { web, database } = world.domains;
+  const heading = (name: string) => page.getByRole('heading', { level: 1, name, exact: true });
+  await logIn(seen, at(`vms/${web.id}`));
+  await heading('web-1').waitFor();
+  // as a link on its page leads to another machine
+  await page.evaluate(
+    `history.pushState(null, '', '/ui/vms/${database.id}'); dispatchEvent(new PopStateEvent('popstate'))`,
+  );
+  await heading('database').waitFor();
+  await choose('database', 'Reset');
+  await page.getByRole('dialog').waitFor();
+  await page.goBack();
+  await heading('web-1').waitFor();
+  expect(await page.getByRole('dialog').count()).toBe(0);
+});
+
 test('the overview names who needs attention, and follows what happens without being asked', async () => {
   await logIn(seen, at(''));
   const needs = page.locator('.pf-v6-c-card').filter({ hasText: 'Needs attention' });
