@@ -23,6 +23,7 @@ import {
 } from '../api/client.ts';
 import { Empty } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
+import { PoolOptions } from '../parts/pool-options.tsx';
 import { domainReason } from '../parts/reasons.ts';
 import { Failure, Shown } from '../parts/shown.tsx';
 import { Steps } from '../parts/steps.tsx';
@@ -222,7 +223,7 @@ interface ChoicesFormProps {
 }
 
 function ChoicesForm({ choices, isPoolNeeded, set }: ChoicesFormProps) {
-  const { texts, format } = useWords();
+  const { texts } = useWords();
   const words = texts.backup;
   const pools = useQuery({
     queryKey: ['pools', 'all'],
@@ -270,15 +271,7 @@ function ChoicesForm({ choices, isPoolNeeded, set }: ChoicesFormProps) {
                   : words.defaultPool
             }
           />
-          {(pools.data?.results ?? [])
-            .filter(({ readonly, outside }) => !readonly && !outside)
-            .map(({ id, verbose_name, free_space }) => (
-              <FormSelectOption
-                key={id}
-                value={id}
-                label={`${verbose_name} (${format.size(free_space)} ${texts.common.free})`}
-              />
-            ))}
+          <PoolOptions pools={pools.data?.results} />
         </FormSelect>
       </FormGroup>
       <FormGroup role="group" isStack label={words.options} fieldId="backup-options">

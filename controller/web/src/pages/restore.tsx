@@ -26,6 +26,7 @@ import {
 } from '../api/client.ts';
 import { Empty } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
+import { PoolOptions } from '../parts/pool-options.tsx';
 import { fileReason } from '../parts/reasons.ts';
 import { Failure, Shown } from '../parts/shown.tsx';
 import { Steps } from '../parts/steps.tsx';
@@ -251,7 +252,7 @@ function WhatIsIn({ backup }: { backup: ShownBackup }) {
 }
 
 function TargetStep({ choices, set }: StepProps) {
-  const { texts, format } = useWords();
+  const { texts } = useWords();
   const words = texts.restore;
   const nodes = useQuery({
     queryKey: ['nodes', 'all'],
@@ -289,15 +290,7 @@ function TargetStep({ choices, set }: StepProps) {
               onChange={(_event, datapool) => set({ datapool })}
             >
               <FormSelectOption value="" label={words.former} />
-              {(pools.data?.results ?? [])
-                .filter(({ readonly, outside }) => !readonly && !outside)
-                .map(({ id, verbose_name, free_space }) => (
-                  <FormSelectOption
-                    key={id}
-                    value={id}
-                    label={`${verbose_name} (${format.size(free_space)} ${texts.common.free})`}
-                  />
-                ))}
+              <PoolOptions pools={pools.data?.results} />
             </FormSelect>
           </FormGroup>
         </Form>
