@@ -28,7 +28,7 @@ const FEW = [
 ];
 const files = names => names.map(name => `<rootDir>/${name}.test.ts`);
 const base = {
-  testEnvironment: 'node',
+  testEnvironment: '<rootDir>/test/environment.js',
   extensionsToTreatAsEsm: ['.ts'],
   transform: {
     '^.+\\.ts$': [

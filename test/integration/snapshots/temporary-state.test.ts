@@ -6,6 +6,7 @@ import { existsSync, rmSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import type { Logger } from '@virtkeep/shared/log';
 import { NO_OTHER_NODES } from '../../../agent/src/other-nodes.ts';
 import { markOf, removeAutomaticState } from '../../../agent/src/snapshots/index.ts';
 import type { Guest } from '../../lab/guest.ts';
@@ -13,7 +14,14 @@ import { run, waitFor } from '../../lab/run.ts';
 import { SnapshotLab } from './lab.ts';
 import { makeState, signal } from './merge-lab.ts';
 
+/** A merge as slow as this has not ended when it is looked at. */
+const SLOWEST_MIB = 0.0001;
+
 let lab: SnapshotLab;
+/** What the log said of merges that did not go at once. */
+const said: unknown[] = [];
+const note = (...words: unknown[]) => void said.push(words);
+const log = { debug() {}, info() {}, warn: note, error: note } as unknown as Logger;
 beforeAll(async () => {
   lab = await SnapshotLab.start();
 });
@@ -44,7 +52,7 @@ describe('the temporary state of a backup', () => {
   ) =>
     removeAutomaticState(lab.lab.dependencies, state, {
       signal,
-      log: lab.lab.dependencies.log,
+      log,
       warn() {},
       foreignJobPatienceMs: 0,
       ...options,
@@ -68,7 +76,7 @@ describe('the temporary state of a backup', () => {
   describe('whose merge stands still', () => {
     const standsStill = async (
       place: 'at the top' | 'below another state' = 'at the top',
-      stalledJobPatienceMs = 5_000,
+      { bandwidthMiB, stalledJobPatienceMs } = { bandwidthMiB: 1, stalledJobPatienceMs: 5_000 },
     ) => {
       const test = await begun('running');
       const { guest } = test;
@@ -81,17 +89,14 @@ describe('the temporary state of a backup', () => {
       };
       // slow enough to be met
       const agent = new AbortController();
-      const removed = removeTemporary(test, {
-        bandwidthMiB: 1,
-        stalledJobPatienceMs,
-        signal: agent.signal,
-      });
+      const removed = removeTemporary(test, { bandwidthMiB, stalledJobPatienceMs, signal: agent.signal });
       removed.catch(() => {});
       const isThere = async () => (await ask('query-jobs'))[0]?.id as string | undefined;
       const id = await waitFor('the merge', isThere, 60_000, 1);
       const isMerged = async () => {
         if (place === 'at the top') expect(await guest.disks()).toEqual(test.originals);
-        for (const { path } of test.state.overlays) expect(existsSync(path)).toBe(false);
+        const left = test.state.overlays.filter(({ path }) => existsSync(path));
+        expect({ left, log: said }).toEqual({ left: [], log: expect.anything() });
         expect(await lab.contents(guest)).toEqual(contents);
       };
       return { test, ask, removed, id, giveUp: () => agent.abort(), isMerged };
@@ -105,13 +110,11 @@ describe('the temporary state of a backup', () => {
     });
 
     test('is told when it is one below the top that an agent before this one began, and merged later', async () => {
-      // the agent goes before it loses patience, on however busy a machine
-      const patienceMs = 600_000;
-      const { removed, ask, test, giveUp, id, isMerged } = await standsStill(
-        'below another state',
-        patienceMs,
-      );
-      await ask('block-job-set-speed', { device: id, speed: 1 });
+      // the agent goes before it loses patience, and before the job ends, on however busy a machine
+      const { removed, ask, test, giveUp, id, isMerged } = await standsStill('below another state', {
+        bandwidthMiB: SLOWEST_MIB,
+        stalledJobPatienceMs: 600_000,
+      });
       giveUp();
       await expect(removed).rejects.toMatchObject({ name: 'AbortError' });
       await expect(removeTemporary(test, { stalledJobPatienceMs: 2_000 })).rejects.toMatchObject({
@@ -125,10 +128,14 @@ describe('the temporary state of a backup', () => {
     });
 
     test('is told when its job cannot be ended, and merged later', async () => {
-      const { test, ask, removed, id, isMerged } = await standsStill();
+      const { test, ask, removed, id, isMerged } = await standsStill('at the top', {
+        bandwidthMiB: SLOWEST_MIB,
+        stalledJobPatienceMs: 5_000,
+      });
       await ask('job-pause', { id });
       await expect(removed).rejects.toMatchObject({ msgKey: 'merge_failed' });
       await ask('job-resume', { id });
+      await ask('block-job-set-speed', { device: id, speed: 0 });
       await removeTemporary(test);
       await isMerged();
     });

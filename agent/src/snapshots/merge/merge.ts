@@ -339,14 +339,16 @@ class Merge {
     if (left.length > 0) this.#foreign.set(path, 'others');
   }
 
-  /** A file that somebody uses after all stays, and is left alone from now on. */
+  /** A file that somebody uses after all stays, and is left alone from now on; QEMU and libvirt get time to let go of it. */
   async #removeLayer(path: string): Promise<void> {
     const { domainId: ownerId, stateFiles } = this.#request;
     const { signal, log } = this.#options;
     const unanswered = stateFiles ? 'fresh' : 'leave';
-    const left = await removeImages(this.#images, [path], { ownerId, unanswered, signal });
-    for (const { text } of left) log.warn('a merged layer stays', { domain: ownerId, reason: text });
-    if (left.length > 0) this.#foreign.set(path, 'others');
+    const [left] = await removeImages(this.#images, [path], { ownerId, unanswered, signal });
+    if (left === undefined) return;
+    if (this.#failures < MAX_FAILURES - 1) throw new Error(left.text);
+    log.warn('a merged layer stays', { domain: ownerId, reason: left.text });
+    this.#foreign.set(path, 'others');
   }
 
   #tellLeft(left: readonly string[]): void {
