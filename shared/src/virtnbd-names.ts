@@ -13,7 +13,7 @@ export interface VirtnbdDataName {
 const DATA =
   /^([a-z][a-z0-9]{0,15})\.(?:(full|copy)|(inc)\.(virtnbdbackup\.\d{1,6})|(diff)\.(\d{1,12}))\.data$/;
 const MAIN = /^vmconfig\.(?:virtnbdbackup\.0|copy)\.xml$/;
-const CONFIG = /^vmconfig\.(?:virtnbdbackup\.\d{1,6}|copy|\d{9,12})\.xml$/;
+const CONFIG = /^vmconfig\.(virtnbdbackup\.\d{1,6}|copy|\d{9,12})\.xml$/;
 const CHECKPOINT = /(?:^|\/)checkpoints\/virtnbdbackup\.\d{1,6}\.xml$/;
 
 /** Undefined of every other file. */
@@ -30,6 +30,9 @@ export const isVirtnbdMain = (path: string): boolean => MAIN.test(lastOf(path));
 
 /** A definition of the VM at some restore point. */
 export const isVirtnbdConfig = (path: string): boolean => CONFIG.test(lastOf(path));
+
+/** The checkpoint of a definition, `copy`, or the second in which it was written; undefined of every other file. */
+export const virtnbdConfigIdent = (path: string): string | undefined => CONFIG.exec(lastOf(path))?.[1];
 
 /** XML that belongs to such a backup and is none by itself. */
 export const isVirtnbdPart = (path: string): boolean =>

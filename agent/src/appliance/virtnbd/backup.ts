@@ -9,7 +9,7 @@ import { nameOf, opendir } from '@virtkeep/shared/beneath';
 import { fromIoError } from '@virtkeep/shared/errors';
 import { readAt } from '@virtkeep/shared/file-bytes';
 import { MiB } from '@virtkeep/shared/units';
-import { isVirtnbdConfig, virtnbdDataName } from '@virtkeep/shared/virtnbd-names';
+import { isVirtnbdConfig, virtnbdConfigIdent, virtnbdDataName } from '@virtkeep/shared/virtnbd-names';
 import { MAX_MEMBERS } from '../bounds.ts';
 import { openFile } from '../container/directory.ts';
 import { Fault, ofAppliance, shown } from '../fault.ts';
@@ -56,7 +56,10 @@ export function openVirtnbd(path: string, signal: AbortSignal): Promise<VirtnbdB
       }
       return {
         path,
-        states: statesOf(files),
+        states: statesOf(
+          files,
+          [...held.keys()].flatMap(name => virtnbdConfigIdent(name) ?? []),
+        ),
         warnings,
         places: [...held.values()].map(nameOf),
         readDefinition: state => ofAppliance(path, () => definition(held, basename(path), state)),

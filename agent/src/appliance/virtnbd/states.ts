@@ -14,7 +14,7 @@ export interface VirtnbdDataFile extends VirtnbdDataName {
 }
 
 export interface VirtnbdState {
-  /** Its checkpoint; `copy`; `diff.<seconds since 1970>`. */
+  /** Its checkpoint; `copy`; `diff.<seconds since 1970>` of a differential backup: when its definition was written, else its only disk. */
   name: string;
   written: Date;
   /** In the name of its definition. */
@@ -31,9 +31,11 @@ type Chains = ReadonlyMap<string, readonly VirtnbdDataFile[]>;
 /**
  * Oldest first. The tool itself goes by the times of the files, which a copy of them does not keep; here each names the one that it
  * stands upon.
+ * @param definitions what the names of the definitions say: of which checkpoint or second each is
  * @throws Fault when one stands upon what is not there, or is of another size than the first
  */
-export function statesOf(files: readonly VirtnbdDataFile[]): VirtnbdState[] {
+export function statesOf(found: readonly VirtnbdDataFile[], definitions: readonly string[]): VirtnbdState[] {
+  const files = byRuns(found, definitions);
   const targets = [...new Set(files.map(({ target }) => target))].sort();
   const chains = new Map(
     targets.map(target => [target, chainsOf(files.filter(file => file.target === target))]),
@@ -41,6 +43,29 @@ export function statesOf(files: readonly VirtnbdDataFile[]): VirtnbdState[] {
   const names = new Set([...chains.values()].flatMap(chain => [...chain.keys()]));
   const states = [...names].map(name => stateOf(name, chains));
   return states.sort((a, b) => a.written.getTime() - b.written.getTime() || compare(a.name, b.name));
+}
+
+/**
+ * The files of a differential backup bear the second in which each disk was begun, so those of one run have several; its definition is
+ * written after the last of them. Each is given the second of that. What lacks its definition keeps its own, and of two files of a disk
+ * before the same definition the older one does: whose run it was nobody knows, and disks of two moments must not become one state.
+ */
+function byRuns(files: readonly VirtnbdDataFile[], definitions: readonly string[]): VirtnbdDataFile[] {
+  const seconds = definitions
+    .flatMap(ident => (/^\d+$/.test(ident) ? [Number(ident)] : []))
+    .sort((a, b) => a - b);
+  const runOf = ({ ident }: VirtnbdDataFile) => seconds.find(second => second >= Number(ident));
+  const differential = files.filter(({ kind }) => kind === 'diff');
+  const isOfRun = (file: VirtnbdDataFile): boolean => {
+    const others = differential.filter(other => runOf(other) === runOf(file));
+    const newest = others.toSorted((a, b) => Number(b.ident) - Number(a.ident));
+    const ofDisk = newest.find(({ target }) => target === file.target);
+    return ofDisk === file && file.header?.parent === newest[0]!.header?.parent;
+  };
+  return files.map(file => {
+    const run = file.kind === 'diff' ? runOf(file) : undefined;
+    return run !== undefined && isOfRun(file) ? { ...file, ident: String(run) } : file;
+  });
 }
 
 const compare = (a: string, b: string): number => a.localeCompare(b, 'en', { numeric: true });

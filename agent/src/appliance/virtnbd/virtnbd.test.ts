@@ -84,6 +84,39 @@ test('each restore point is the files that it stands upon, and its definition', 
   await backup.close();
 });
 
+test('a differential backup of several disks is one restore point, whose files bear the second in which each was begun', async () => {
+  const diff = inc(ONE, 'virtnbdbackup.0');
+  const ofOther = inc(ONE, 'virtnbdbackup.0', { target: 'vdb' });
+  const backup = await opened({
+    ...FULL,
+    'vdb.full.data': dataFile({ target: 'vdb' }),
+    'vda.diff.1795591098.data': diff,
+    'vdb.diff.1795591099.data': ofOther,
+    'vmconfig.1795591100.xml': definition('second'),
+    'vda.diff.1795592000.data': diff,
+    'vdb.diff.1795595000.data': ofOther,
+    'vmconfig.1795595001.xml': definition('third'),
+    // its definition is not there: nobody knows that the two are of one run
+    'vda.diff.1795599000.data': diff,
+    'vdb.diff.1795599001.data': ofOther,
+  });
+  const found = backup.states.map(({ name, disks, lacking }) => [
+    name,
+    ...[...disks.values()].map(files => files.at(-1)!.name),
+    ...lacking,
+  ]);
+  expect(found.toSorted()).toEqual([
+    ['diff.1795591100', 'vda.diff.1795591098.data', 'vdb.diff.1795591099.data'],
+    ['diff.1795595001', 'vda.diff.1795592000.data', 'vdb.diff.1795595000.data'],
+    ['diff.1795599000', 'vda.diff.1795599000.data', 'vdb'],
+    ['diff.1795599001', 'vdb.diff.1795599001.data', 'vda'],
+    ['virtnbdbackup.0', 'vda.full.data', 'vdb.full.data'],
+  ]);
+  const second = backup.states.find(({ name }) => name === 'diff.1795591100');
+  expect(await backup.readDefinition(second)).toBe(definition('second'));
+  await backup.close();
+});
+
 test('what an increment of a VM that was off adds is a state of its own', async () => {
   const backup = await opened({
     ...FULL,
