@@ -72,7 +72,7 @@ demo: $(if $(filter debian,$(DEMO_GUEST)),setup,modules) ## Backs up a running g
 	@test/lab/setup.sh tiny-guest
 	@GUEST=$(DEMO_GUEST) node test/demo/demo.ts
 
-bench: setup ## Prints medians against cp, tar, zstd and virtnbdbackup
+bench: setup ## Prints medians against what disk and cores can do, and against cp, zstd, virtnbdbackup; fails when a target is missed
 	@test/lab/setup.sh bench
 	@node test/bench/bench.ts
 

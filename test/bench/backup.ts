@@ -1,5 +1,5 @@
 /**
- * A full backup of a running VM, by the agent and by virtnbdbackup:
+ * A full backup of a running VM against what disk and cores can do, and by virtnbdbackup:
  * `node test/bench/backup.ts [--quick] [--rounds N]`.
  *
  * The same guest, the same file system, in alternating rounds; every time ends with the data on the disk. The agent's
@@ -16,15 +16,20 @@ import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { writeImage } from './archive-data.ts';
 import { alternate, type BenchRow, benchOptions, command, median, peakMiB, printTable } from './lib.ts';
+import { allocated, judgedWhereRoom, limitCases, limitRow } from './limit.ts';
 
 const { quick, rounds } = benchOptions();
 const imageBytes = quick ? 256 * MiB : 2048 * MiB;
+
+const DISK = 'bench.qcow2';
+const FORMS = ['.tar', '.tar.zst'] as const;
+type Form = (typeof FORMS)[number];
 
 /** A running guest whose disk holds what system disks hold. */
 async function startGuest(lab: AgentAlone): Promise<Guest> {
   const { world } = lab;
   const raw = join(world.dir, 'image.raw');
-  const disk = join(world.node.pool(0).path, 'bench.qcow2');
+  const disk = join(world.node.pool(0).path, DISK);
   writeImage(raw, imageBytes);
   await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, disk], { timeoutMs: 600_000 });
   rmSync(raw);
@@ -54,10 +59,10 @@ async function byPeer(lab: AgentAlone, guest: Guest, target: string, compress: b
 
 async function measure(lab: AgentAlone): Promise<BenchRow[]> {
   const guest = await startGuest(lab);
-  const peer = join(lab.world.dir, 'peer');
+  const target = join(lab.world.dir, 'peer');
   const backups = join(lab.world.node.pool(1).path, 'backups');
   const prepare = async () => {
-    emptied(peer);
+    emptied(target);
     emptied(backups);
     await command('sync', []);
   };
@@ -66,24 +71,47 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
     await work();
     return performance.now() - start;
   };
-  const times = await alternate(rounds, [
-    { name: 'virtnbdbackup', prepare, run: timed(() => byPeer(lab, guest, peer, false)) },
-    { name: 'virtnbdbackup -z', prepare, run: timed(() => byPeer(lab, guest, peer, true)) },
-    { name: '.tar', prepare, run: timed(() => byAgent(lab, guest, false)) },
-    { name: '.tar.zst', prepare, run: timed(() => byAgent(lab, guest, true)) },
-  ]);
-  const against = (mine: string, theirs: string, target?: number): BenchRow => {
+  const disk = join(lab.world.node.pool(0).path, DISK);
+  /** Bytes of the archive, by its form. */
+  const written = new Map<Form, number>();
+  const backUp = (form: Form) => async () => {
+    const start = performance.now();
+    const path = await byAgent(lab, guest, form === '.tar.zst');
+    const elapsed = performance.now() - start;
+    written.set(form, allocated(path));
+    return elapsed;
+  };
+  for (const form of FORMS) await backUp(form)();
+  const work = (form: Form) => ({
+    read: disk,
+    written: () => written.get(form)!,
+    ...(form === '.tar.zst' && { cores: { compress: disk } }),
+  });
+  const times = new Map<string, number[]>();
+  for (const form of FORMS) {
+    const [before, after] = limitCases(form, lab.world.node.pool(1).path, work(form));
+    const peer = form === '.tar' ? 'virtnbdbackup' : 'virtnbdbackup -z';
+    const cases = [
+      { name: peer, prepare, run: timed(() => byPeer(lab, guest, target, form === '.tar.zst')) },
+      { name: form, prepare, run: backUp(form) },
+    ];
+    for (const [name, found] of await alternate(rounds, [before, ...cases, after])) times.set(name, found);
+  }
+  const against = (mine: Form, theirs: string, target?: number): BenchRow => {
     const [own, other] = [median(times.get(mine)!), median(times.get(theirs)!)];
-    return {
+    const row = {
       name: `${mine} faster than ${theirs} by`,
       value: other / own,
       unit: '×',
-      sense: 'at least',
+      sense: 'at least' as const,
       note: `${own.toFixed(0)} ms against ${other.toFixed(0)} ms`,
       ...(target === undefined ? {} : { target }),
     };
+    return judgedWhereRoom(row, own / limitRow('', times, mine, mine).value, other);
   };
   return [
+    limitRow(".tar / the disk's limit", times, '.tar', '.tar'),
+    limitRow('.tar.zst / the limit of disk and cores', times, '.tar.zst', '.tar.zst'),
     against('.tar', 'virtnbdbackup', 5),
     against('.tar.zst', 'virtnbdbackup', 2),
     against('.tar.zst', 'virtnbdbackup -z'),

@@ -159,7 +159,7 @@ export function benchOptions(): BenchOptions {
     },
   });
   const quick = values.quick ?? false;
-  const rounds = Number(values.rounds ?? (quick ? 3 : 5));
+  const rounds = Number(values.rounds ?? 3);
   return {
     quick,
     rounds,
