@@ -51,7 +51,7 @@ soak: setup ## Runs the tests that need much: a Debian guest, running and off, i
 	VIRTKEEP_YEAR_TASKS=$${VIRTKEEP_YEAR_TASKS:-500} VIRTKEEP_YEAR_SEED=$${VIRTKEEP_YEAR_SEED:-$$(date +%s)} \
 	VIRTKEEP_UNDO_SEED=$${VIRTKEEP_UNDO_SEED:-$$(date +%s)} VIRTKEEP_HOSTILE_SEED=$${VIRTKEEP_HOSTILE_SEED:-$$(date +%s)} node test/run.ts soak
 
-unit: modules ## Runs the unit and contract tests only
+unit: modules web ## Runs the unit and contract tests only
 	@test/lab/setup.sh test-packages
 	@node test/run.ts unit contract
 
