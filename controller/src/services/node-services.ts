@@ -218,6 +218,7 @@ export function createNodeServices(
     snapshots,
     fileActions,
     extensions,
+    library,
     draining: core.draining,
     clock,
     elapsedMs: times.elapsedMs ?? (() => performance.now()),

@@ -20,6 +20,8 @@ export const SHOW_TIMEOUT_MS = 600_000;
 const REREAD_TIMEOUT_MS = 10_000;
 /** Limit for the other nodes' answers, when one node lacks a template. */
 const ELSEWHERE_TIMEOUT_MS = 60_000;
+/** A node that hangs is not waited for longer to hear whether a file is there. */
+const THERE_TIMEOUT_MS = 20_000;
 const REQUESTS_AT_ONCE = 8;
 
 /** What of a file is to be shown. */
@@ -120,6 +122,24 @@ export class LibraryService {
     }
     await this.#remember(row, shown, isWhole(what));
     return shown;
+  }
+
+  /**
+   * Those of the files that a node looks for and does not find: somebody took them away since the last scan. What no node sees, or says in
+   * time, is believed to be there.
+   * @returns their ids
+   */
+  async gone(rows: readonly FileRow[]): Promise<ReadonlySet<string>> {
+    const gone = new Set<string>();
+    await mapLimited(rows, REQUESTS_AT_ONCE, async row => {
+      try {
+        const client = this.#dependencies.links.clients(this.#dependencies.pools.nodeFor(row.pool_id));
+        await client.backups.show({ file: refOf(row) }, { signal: AbortSignal.timeout(THERE_TIMEOUT_MS) });
+      } catch (error) {
+        if (hasKey(error, 'file_not_found')) gone.add(row.id);
+      }
+    });
+    return gone;
   }
 
   /** What was read of a file without a choice. @throws file_not_found. */

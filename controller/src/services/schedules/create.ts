@@ -1,6 +1,7 @@
 /** Puts the parts of the scheduled tasks together. */
 import type { Logger } from '@virtkeep/shared/log';
 import type { ExtensionChooser } from '../backups/extension.ts';
+import type { LibraryService } from '../backups/library.ts';
 import type { EventService } from '../journal/events.ts';
 import type { MultiTasks } from '../tasks/multi-tasks.ts';
 import type { TaskService } from '../tasks/tasks.ts';
@@ -22,6 +23,7 @@ export interface ScheduleDependencies
   events: EventService;
   multiTasks: MultiTasks;
   extensions: ExtensionChooser;
+  library: Pick<LibraryService, 'gone'>;
   draining: AbortSignal;
   log: Logger;
   /** How long after a due time its backup may take before the VM counts as late. */
@@ -42,7 +44,13 @@ export function createSchedules(dependencies: ScheduleDependencies): Schedules {
   const { db, clock, tasks, inventory, backupFiles, extensions, tags, pools, tell } = dependencies;
   const log = dependencies.log.child({ part: 'schedules' });
   const store = new ScheduleStore(db);
-  const keptFiles = new KeptFiles({ store, backupFiles, inventory, extensions });
+  const keptFiles = new KeptFiles({
+    store,
+    backupFiles,
+    inventory,
+    extensions,
+    gone: files => dependencies.library.gone(files),
+  });
   const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
   const notices = new Notices({ ...dependencies, timeZone, log });
   const surroundings = surroundingsOf({

@@ -5,7 +5,11 @@ import { doomedOf, KeptFiles } from './kept-files.ts';
 import { DAY, DUE, definition, fileRow, NOW } from './sample-files.ts';
 import { ScheduleWorld } from './test-kit.ts';
 
-async function kept(rows: FileRow[], made: string[], free_space_cleanup = false) {
+async function kept(
+  rows: FileRow[],
+  made: string[],
+  { free_space_cleanup = false, gone = [] as string[] } = {},
+) {
   const world = await ScheduleWorld.open('2026-01-01T00:00:00Z');
   const task = await world.add({ start_date: DUE, free_space_cleanup });
   for (const archiveId of made)
@@ -17,7 +21,13 @@ async function kept(rows: FileRow[], made: string[], free_space_cleanup = false)
     () => undefined,
   );
   const inventory = { domains: new Map() } as never;
-  const keptFiles = new KeptFiles({ store: world.store, backupFiles, inventory, extensions: {} as never });
+  const keptFiles = new KeptFiles({
+    store: world.store,
+    backupFiles,
+    inventory,
+    extensions: {} as never,
+    gone: async files => new Set(files.map(({ id }) => id).filter(id => gone.includes(id))),
+  });
   return { world, task, keptFiles };
 }
 
@@ -42,11 +52,42 @@ describe('a copy that somebody made of a backup stays', () => {
         fileRow('copy-of-y', 'y', 0, { pool_id: 'p2' }),
       ],
       ['x', 'y'],
-      true,
+      { free_space_cleanup: true },
     );
-    const verdicts = await keptFiles.spaceVerdicts('p2', 50);
+    const doomed = await keptFiles.doomedForSpace('p2', 50);
     await world.close();
-    expect(doomedOf(verdicts).map(({ file }) => file.id)).toEqual([]);
+    expect(doomed.map(({ file }) => file.id)).toEqual([]);
+  });
+});
+
+describe('a file that somebody took away since the last scan is not counted on', () => {
+  test('by the rules: the one that would go for it stays', async () => {
+    const ids = ['a', 'b', 'c'];
+    const rows = ids.map((id, age) => fileRow(id, id, age));
+    const rules = definition({ keep_count: 2 });
+    const doomed = async (gone: string[]) => {
+      const { world, task, keptFiles } = await kept(rows, ids, { gone });
+      const found = await keptFiles.doomed(task.id, rules, 'vm', { now: NOW });
+      await world.close();
+      return found.map(({ file }) => file.id);
+    };
+    expect(await doomed([])).toEqual(['c']);
+    expect(await doomed(['a'])).toEqual([]);
+  });
+
+  test('for space: the last one that is there stays', async () => {
+    const rows = [fileRow('old', 'old', 9), fileRow('older', 'older', 20), fileRow('taken', 'taken', 0)];
+    const doomed = async (gone: string[]) => {
+      const { world, keptFiles } = await kept(rows, ['old', 'older', 'taken'], {
+        free_space_cleanup: true,
+        gone,
+      });
+      const found = await keptFiles.doomedForSpace('p1', 1);
+      await world.close();
+      return found.map(({ file }) => file.id);
+    };
+    expect(await doomed([])).toEqual(['older']);
+    expect(await doomed(['taken', 'old'])).toEqual([]);
   });
 });
 

@@ -18,6 +18,8 @@ export interface KeptFilesDependencies {
   backupFiles: BackupFiles;
   inventory: Inventory;
   extensions: ExtensionChooser;
+  /** As `LibraryService.gone`. */
+  gone: (files: readonly FileRow[]) => Promise<ReadonlySet<string>>;
 }
 
 /** Stands for the backup that is still to be made. */
@@ -31,10 +33,18 @@ export interface PlanMoment {
   justMade?: string | null;
   /** A good backup of that moment is reckoned with: it extends this file, or is one of its own (null). */
   coming?: { extends: string | null };
+  /** Ids of files that are not there, though nobody was told. */
+  without?: ReadonlySet<string>;
 }
 
 /** A verdict with the file that it is about. */
 export type FileVerdict = Verdict & { file: FileRow };
+
+/** What is to go, of all the files that were looked at. */
+interface Plan {
+  doomed: Doomed[];
+  files: readonly FileRow[];
+}
 
 export class KeptFiles {
   readonly #dependencies: KeptFilesDependencies;
@@ -51,12 +61,13 @@ export class KeptFiles {
     taskId: string,
     definition: ScheduleDefinition,
     domainId: string,
-    { now, justMade, coming }: PlanMoment,
+    { now, justMade, coming, without }: PlanMoment,
   ): Promise<FileVerdict[]> {
     const rules = retentionRulesOf(definition);
     if (rules === null) return [];
     const archives = await this.#dependencies.store.archivesOf(taskId, domainId);
-    const rows = originals(await this.#dependencies.backupFiles.filesOf({ domain: domainId }), archives);
+    const files = await this.#dependencies.backupFiles.filesOf({ domain: domainId });
+    const rows = originals(files, archives, without);
     const facts = withComing(await this.#facts(rows), domainId, now, coming);
     const newest = Math.max(...facts.filter(file => file.isGood).map(file => file.newest));
     const until = Math.min(now, newest + DAY_MS);
@@ -67,8 +78,39 @@ export class KeptFiles {
     return withFiles(verdicts, rows);
   }
 
-  /** The oldest files of a pool that make space for so many bytes: of tasks that allow it. */
-  async spaceVerdicts(poolId: string, missing: number): Promise<FileVerdict[]> {
+  /** What the rules let go, as `verdicts` says it, of what is there. */
+  doomed(
+    taskId: string,
+    definition: ScheduleDefinition,
+    domainId: string,
+    moment: PlanMoment,
+  ): Promise<Doomed[]> {
+    return this.#ofThoseThere(async without => {
+      const verdicts = await this.verdicts(taskId, definition, domainId, { ...moment, without });
+      return { doomed: doomedOf(verdicts), files: verdicts.map(({ file }) => file) };
+    });
+  }
+
+  /** The oldest files of a pool that make space for so many bytes: of tasks that allow it, and of what is there. */
+  doomedForSpace(poolId: string, missing: number): Promise<Doomed[]> {
+    return this.#ofThoseThere(without => this.#forSpace(poolId, missing, without));
+  }
+
+  /** A file goes since others of its VM stay, so these are looked for: one that somebody took away since the last scan counts for nothing. */
+  async #ofThoseThere(plan: (without: ReadonlySet<string>) => Promise<Plan>): Promise<Doomed[]> {
+    const without = new Set<string>();
+    for (;;) {
+      const { doomed, files } = await plan(without);
+      const going = new Set(doomed.map(({ file }) => file.id));
+      const domains = new Set(doomed.map(({ file }) => file.domain_id));
+      const staying = files.filter(({ id, domain_id }) => domains.has(domain_id) && !going.has(id));
+      const gone = await this.#dependencies.gone(staying);
+      if (gone.size === 0) return doomed;
+      for (const id of gone) without.add(id);
+    }
+  }
+
+  async #forSpace(poolId: string, missing: number, without: ReadonlySet<string>): Promise<Plan> {
     const { store, backupFiles } = this.#dependencies;
     const archives = new Set<string>();
     for (const task of await store.tasks()) {
@@ -76,9 +118,9 @@ export class KeptFiles {
       if (!free_space_cleanup) continue;
       for (const archiveId of await store.archivesOf(task.id)) archives.add(archiveId);
     }
-    const onPool = originals(await backupFiles.filesOf({ pool: poolId }), archives);
+    const files = originals(await backupFiles.filesOf({ pool: poolId }), archives, without);
     // the last good one of a VM may lie elsewhere: only this pool's are deleted, and each VM keeps one of them
-    return withFiles(planSpace(await this.#facts(onPool), missing), onPool);
+    return { doomed: doomedOf(withFiles(planSpace(await this.#facts(files), missing), files)), files };
   }
 
   /** The file that the VM's next increment by hand would extend. */
@@ -135,9 +177,14 @@ export class KeptFiles {
  * Those that are there and are the archives themselves: their record has the archive's id, wherever they were moved. A copy is its
  * maker's, also when the archive is gone or away.
  */
-function originals(rows: readonly FileRow[], archives: ReadonlySet<string>): FileRow[] {
+function originals(
+  rows: readonly FileRow[],
+  archives: ReadonlySet<string>,
+  without: ReadonlySet<string> = new Set(),
+): FileRow[] {
   return rows.filter(
     row =>
+      !without.has(row.id) &&
       isArchive(row) &&
       row.status !== 'MISSING' &&
       row.id === archiveIdOfRow(row) &&

@@ -76,7 +76,13 @@ class RoomWorld {
       tags: { borneBy: () => [] },
       pools,
       backupFiles,
-      keptFiles: new KeptFiles({ store, backupFiles, inventory, extensions: {} } as never),
+      keptFiles: new KeptFiles({
+        store,
+        backupFiles,
+        inventory,
+        extensions: {},
+        gone: async () => new Set(),
+      } as never),
       backups: {
         backup: ({ domain }: { domain: string }, user: Actor, id: string) => this.#backup(domain, user, id),
       },

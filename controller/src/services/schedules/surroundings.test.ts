@@ -46,11 +46,11 @@ describe('the space step', () => {
       keptFiles: {
         nextOf: async () => nextOf,
         nextOfTask: async () => nextOf,
-        spaceVerdicts: async (_pool: string, missing: number) => {
+        doomedForSpace: async (_pool: string, missing: number) => {
           asked.push(missing);
           const left = ['oldest', 'older', 'old'].filter(id => !removed.includes(id));
           if (missing > left.length * 30 * GB) return [];
-          return left.map(id => ({ id, action: 'delete', reason: 'space', file: old(id) }));
+          return left.map(id => ({ reason: 'space', file: old(id) }));
         },
       },
       backupFiles: { filesOf: async () => [] },

@@ -12,7 +12,7 @@ import { isUsable } from '../pools/record.ts';
 import type { TagService } from '../tags/tags.ts';
 import type { Clock } from './clock.ts';
 import { incremental, type ScheduleDefinition, weekdayAt } from './definition.ts';
-import { doomedOf, type KeptFiles } from './kept-files.ts';
+import type { KeptFiles } from './kept-files.ts';
 import type { Decision, Place, Surroundings } from './needs.ts';
 import type { Limits } from './queue.ts';
 import { isLimitReached } from './states.ts';
@@ -66,13 +66,11 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
     store,
     fileActions,
     now,
-    doomed: async ({ row, run, definition }) =>
-      doomedOf(
-        await keptFiles.verdicts(run.scheduled_task_id, definition, row.entity_id, {
-          now: +now(),
-          justMade: row.file_id,
-        }),
-      ),
+    doomed: ({ row, run, definition }) =>
+      keptFiles.doomed(run.scheduled_task_id, definition, row.entity_id, {
+        now: +now(),
+        justMade: row.file_id,
+      }),
   });
   const doomed = (part: OpenPart) => inTheWay(dependencies, part);
   const space = new Deletions({ store, fileActions, now, doomed, asksNode: true });
@@ -302,9 +300,9 @@ async function inTheWay(dependencies: SurroundingsDependencies, { row, definitio
   const missing = Math.min(estimate + (await promisedToOthers(dependencies, row, poolId)) - free, bound);
   if (missing <= 0) return [];
   if (await isDeleted(dependencies, row, poolId)) return undefined;
-  const doomed = doomedOf(await keptFiles.spaceVerdicts(poolId, missing));
+  const doomed = await keptFiles.doomedForSpace(poolId, missing);
   if (doomed.length > 0 || missingAlone <= 0) return doomed;
-  return doomedOf(await keptFiles.spaceVerdicts(poolId, missingAlone));
+  return keptFiles.doomedForSpace(poolId, missingAlone);
 }
 
 /**
