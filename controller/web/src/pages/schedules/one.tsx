@@ -1,0 +1,150 @@
+/** One scheduled task: what it will do, which of its backups go, and its history. */
+import {
+  DescriptionList,
+  DescriptionListDescription,
+  DescriptionListGroup,
+  DescriptionListTerm,
+  Flex,
+  Label,
+  Tab,
+  Tabs,
+  TabTitleText,
+} from '@patternfly/react-core';
+import { keepPreviousData, useQuery } from '@tanstack/react-query';
+import type { ReactNode } from 'react';
+import { useNavigate, useParams } from 'react-router';
+import { answer, api, list, type Schedule, type Schemas } from '../../api/client.ts';
+import { timeZone } from '../../format.ts';
+import { ActionButton, ActionMenu } from '../../parts/actions.tsx';
+import { ViewPage } from '../../parts/page.tsx';
+import { Failure, Shown } from '../../parts/shown.tsx';
+import { useWords } from '../../texts/index.tsx';
+import { useScheduleActions } from './actions.tsx';
+import { targetsOf } from './list.tsx';
+import { PreviewTables, Verdicts } from './preview.tsx';
+import { Runs } from './runs.tsx';
+
+const TABS = ['next', 'retention', 'runs'] as const;
+const MOST = 500;
+
+export default function SchedulePage() {
+  const { texts } = useWords();
+  const { id = '', tab = TABS[0] } = useParams();
+  const query = useQuery({
+    queryKey: ['schedules', 'one', id],
+    queryFn: () => answer(api.GET('/api/scheduled-tasks/{id}/', { params: { path: { id } } })),
+  });
+  if (query.data === undefined)
+    return (
+      <ViewPage title={texts.schedules.title}>
+        <Shown query={query}>{() => null}</Shown>
+      </ViewPage>
+    );
+  const failure = query.isError && <Failure error={query.error} again={() => void query.refetch()} />;
+  return <OneSchedule key={id} schedule={query.data} tab={tab} failure={failure} />;
+}
+
+interface OneScheduleProps {
+  schedule: Schedule;
+  tab: string;
+  failure: ReactNode;
+}
+
+function OneSchedule({ schedule, tab, failure }: OneScheduleProps) {
+  const { texts } = useWords();
+  const words = texts.schedules;
+  const navigate = useNavigate();
+  const { id, verbose_name: name } = schedule;
+  const { actions, dialog } = useScheduleActions(schedule, () => void navigate('/schedules'));
+  const titles = { next: words.nextRuns, retention: words.retention, runs: words.runs };
+  const [run, change, ...others] = actions;
+  return (
+    <ViewPage
+      title={name}
+      about={texts.common.times(timeZone())}
+      actions={
+        <Flex gap={{ default: 'gapSm' }}>
+          {run && <ActionButton variant="primary" action={run} />}
+          {change && <ActionButton action={change} />}
+          <ActionMenu of={name} actions={others} />
+          {dialog}
+        </Flex>
+      }
+    >
+      {failure}
+      <Facts schedule={schedule} />
+      <Tabs
+        activeKey={tab}
+        aria-label={name}
+        mountOnEnter
+        unmountOnExit
+        onSelect={(_event, key) => void navigate(`/schedules/${id}/${key}`, { replace: true })}
+      >
+        {TABS.map(key => (
+          <Tab key={key} eventKey={key} title={<TabTitleText>{titles[key]}</TabTitleText>}>
+            {key === 'next' && <Next id={id} />}
+            {key === 'retention' && <Retention id={id} />}
+            {key === 'runs' && <Runs id={id} />}
+          </Tab>
+        ))}
+      </Tabs>
+    </ViewPage>
+  );
+}
+
+function Facts({ schedule }: { schedule: Schedule }) {
+  const { texts, format } = useWords();
+  const words = texts.schedules;
+  const next = schedule.enabled ? (
+    `${format.time(schedule.next_run)}, ${format.age(schedule.next_run)}`
+  ) : (
+    <Label isCompact>{words.disabled}</Label>
+  );
+  const facts: [string, ReactNode][] = [
+    [words.action, words.actions[schedule.action] ?? schedule.action],
+    [words.targets, targetsOf(schedule, texts)],
+    [words.periodicity, `${words.periods[schedule.periodicity] ?? schedule.periodicity} ${schedule.cron}`],
+    [words.zone, schedule.time_zone],
+    [words.next, next],
+    [words.madeBy, schedule.user],
+  ];
+  return (
+    <DescriptionList columnModifier={{ default: '1Col', md: '3Col' }} className="vk-block">
+      {schedule.description !== '' && (
+        <DescriptionListGroup>
+          <DescriptionListTerm>{texts.common.description}</DescriptionListTerm>
+          <DescriptionListDescription>{schedule.description}</DescriptionListDescription>
+        </DescriptionListGroup>
+      )}
+      {facts.map(([term, fact]) => (
+        <DescriptionListGroup key={term}>
+          <DescriptionListTerm>{term}</DescriptionListTerm>
+          <DescriptionListDescription>{fact}</DescriptionListDescription>
+        </DescriptionListGroup>
+      ))}
+    </DescriptionList>
+  );
+}
+
+function Next({ id }: { id: string }) {
+  const query = useQuery({
+    queryKey: ['schedules', 'preview', id],
+    queryFn: () => answer(api.GET('/api/scheduled-tasks/{id}/preview/', { params: { path: { id } } })),
+    placeholderData: keepPreviousData,
+  });
+  return <Shown query={query}>{preview => <PreviewTables preview={preview} />}</Shown>;
+}
+
+function Retention({ id }: { id: string }) {
+  const query = useQuery({
+    // what files there are decides it
+    queryKey: ['files', 'retention', id],
+    queryFn: () =>
+      list<Schemas['RetentionVerdict']>(
+        api.GET('/api/scheduled-tasks/{id}/retention-preview/', {
+          params: { path: { id }, query: { limit: MOST } },
+        }),
+      ),
+  });
+  return <Shown query={query}>{({ results }) => <Verdicts verdicts={results} />}</Shown>;
+}
