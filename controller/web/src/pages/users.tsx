@@ -1,15 +1,16 @@
 /** Who may log in, and as what. */
-import { Content, Label, Tab, Tabs, TabTitleText } from '@patternfly/react-core';
+import { Content, Label } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery, useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
-import { useNavigate, useParams } from 'react-router';
+import { useParams } from 'react-router';
 import { answer, api, keyFor, list, SELDOM, type User } from '../api/client.ts';
 import { ActionButton, ActionMenu } from '../parts/actions.tsx';
 import { Confirm, Dialog } from '../parts/confirm.tsx';
 import { CheckField, LongTextField, SelectField, TextField } from '../parts/fields.tsx';
 import { ListBar, useList } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
+import { PageTabs } from '../parts/page-tabs.tsx';
 import { rightReason } from '../parts/reasons.ts';
 import { Shown } from '../parts/shown.tsx';
 import { TokenList } from '../parts/tokens.tsx';
@@ -18,16 +19,13 @@ import { useWords } from '../texts/index.tsx';
 
 const ROLES = ['administrator', 'operator', 'auditor', 'backup_service'] as const;
 type Role = (typeof ROLES)[number];
-const TABS = ['list', 'tokens', 'roles'] as const;
 
 export default function UsersPage() {
   const { texts } = useWords();
   const words = texts.users;
-  const { tab = TABS[0] } = useParams();
-  const navigate = useNavigate();
+  const { tab } = useParams();
   const reason = rightReason('user.manage', useAsked());
   const [isMaking, setMaking] = useState(false);
-  const titles = { list: words.title, tokens: texts.tokens.title, roles: words.roles };
   return (
     <ViewPage
       title={words.title}
@@ -39,21 +37,16 @@ export default function UsersPage() {
       }
     >
       {isMaking && <AddUser close={() => setMaking(false)} />}
-      <Tabs
-        activeKey={tab}
-        aria-label={words.title}
-        mountOnEnter
-        unmountOnExit
-        onSelect={(_event, key) => void navigate(`/users/${key}`, { replace: true })}
-      >
-        {TABS.map(key => (
-          <Tab key={key} eventKey={key} title={<TabTitleText>{titles[key]}</TabTitleText>}>
-            {key === 'list' && <UserList />}
-            {key === 'tokens' && <TokenList />}
-            {key === 'roles' && <RoleList />}
-          </Tab>
-        ))}
-      </Tabs>
+      <PageTabs
+        label={words.title}
+        at="/users"
+        active={tab}
+        tabs={[
+          { key: 'list', title: words.title, content: () => <UserList /> },
+          { key: 'tokens', title: texts.tokens.title, content: () => <TokenList /> },
+          { key: 'roles', title: words.roles, content: () => <RoleList /> },
+        ]}
+      />
     </ViewPage>
   );
 }

@@ -30,6 +30,8 @@ interface PickerProps extends Omit<FieldProps, 'isDisabled'> {
 
 export const MOST_FOUND = 10;
 const TYPING_MS = 300;
+// biome-ignore lint/suspicious/noTemplateCurlyInString: where the kit puts the number
+const REMAINING = '${remaining}';
 
 export function Picker(props: PickerProps) {
   const { id, label, chosen, change, isSingle = false, isQuiet = false } = props;
@@ -40,7 +42,12 @@ export function Picker(props: PickerProps) {
   return (
     <Field {...props}>
       {chosen.length > 0 && (
-        <LabelGroup numLabels={20} aria-label={texts.picker.chosen(label)}>
+        <LabelGroup
+          numLabels={20}
+          aria-label={texts.picker.chosen(label)}
+          expandedText={texts.common.fewer}
+          collapsedText={texts.common.others(REMAINING)}
+        >
           {chosen.map(choice => (
             <Label
               key={choice.id}

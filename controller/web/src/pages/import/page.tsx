@@ -1,5 +1,5 @@
 /** Files of others: brought in from here, and made into VMs, backups or disks. */
-import { FormSelect, FormSelectOption, Title } from '@patternfly/react-core';
+import { Form, FormSelect, FormSelectOption, Title } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { useSearchParams } from 'react-router';
@@ -54,12 +54,14 @@ function BringIn() {
         <Empty title={reason} />
       ) : (
         <>
-          <Field id="upload-pool" label={texts.common.pool} isRequired help={words.poolHelp}>
-            <FormSelect id="upload-pool" value={pool} onChange={(_event, chosen) => setPool(chosen)}>
-              <FormSelectOption value="" label={texts.none} />
-              <PoolOptions pools={pools.data?.results} />
-            </FormSelect>
-          </Field>
+          <Form onSubmit={event => event.preventDefault()}>
+            <Field id="upload-pool" label={texts.common.pool} isRequired help={words.poolHelp}>
+              <FormSelect id="upload-pool" value={pool} onChange={(_event, chosen) => setPool(chosen)}>
+                <FormSelectOption value="" label={texts.none} />
+                <PoolOptions pools={pools.data?.results} />
+              </FormSelect>
+            </Field>
+          </Form>
           <DropFiles pool={pool} />
         </>
       )}

@@ -1,10 +1,10 @@
 /** Who is told of what, and what became of it. */
-import { Tab, Tabs, TabTitleText } from '@patternfly/react-core';
 import { useState } from 'react';
-import { useNavigate, useParams } from 'react-router';
+import { useParams } from 'react-router';
 import { ActionButton } from '../../parts/actions.tsx';
 import { Empty } from '../../parts/list.tsx';
 import { ViewPage } from '../../parts/page.tsx';
+import { PageTabs } from '../../parts/page-tabs.tsx';
 import { rightReason } from '../../parts/reasons.ts';
 import { useAsked } from '../../parts/use-asked.ts';
 import { useWords } from '../../texts/index.tsx';
@@ -12,16 +12,12 @@ import { Outbox } from './outbox.tsx';
 import { EditTarget } from './target-form.tsx';
 import { Targets } from './targets.tsx';
 
-const TABS = ['targets', 'sent'] as const;
-
 export default function NotificationsPage() {
   const { texts } = useWords();
   const words = texts.notifications;
-  const { tab = TABS[0] } = useParams();
-  const navigate = useNavigate();
+  const { tab } = useParams();
   const reason = rightReason('notification.manage', useAsked());
   const [making, setMaking] = useState<'mail' | 'webhook' | undefined>();
-  const titles = { targets: words.targets, sent: words.sent };
   if (reason !== undefined)
     return (
       <ViewPage title={words.title}>
@@ -44,20 +40,15 @@ export default function NotificationsPage() {
       }
     >
       {making && <EditTarget kind={making} close={() => setMaking(undefined)} />}
-      <Tabs
-        activeKey={tab}
-        aria-label={words.title}
-        mountOnEnter
-        unmountOnExit
-        onSelect={(_event, key) => void navigate(`/notifications/${key}`, { replace: true })}
-      >
-        {TABS.map(key => (
-          <Tab key={key} eventKey={key} title={<TabTitleText>{titles[key]}</TabTitleText>}>
-            {key === 'targets' && <Targets />}
-            {key === 'sent' && <Outbox />}
-          </Tab>
-        ))}
-      </Tabs>
+      <PageTabs
+        label={words.title}
+        at="/notifications"
+        active={tab}
+        tabs={[
+          { key: 'targets', title: words.targets, content: () => <Targets /> },
+          { key: 'sent', title: words.sent, content: () => <Outbox /> },
+        ]}
+      />
     </ViewPage>
   );
 }

@@ -6,9 +6,6 @@ import {
   DescriptionListTerm,
   Flex,
   Label,
-  Tab,
-  Tabs,
-  TabTitleText,
 } from '@patternfly/react-core';
 import { keepPreviousData, useQuery } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
@@ -17,6 +14,7 @@ import { answer, api, list, type Schedule, type Schemas } from '../../api/client
 import { timeZone } from '../../format.ts';
 import { ActionButton, ActionMenu } from '../../parts/actions.tsx';
 import { ViewPage } from '../../parts/page.tsx';
+import { PageTabs } from '../../parts/page-tabs.tsx';
 import { Failure, Shown } from '../../parts/shown.tsx';
 import { useWords } from '../../texts/index.tsx';
 import { useScheduleActions } from './actions.tsx';
@@ -24,12 +22,11 @@ import { targetsOf } from './list.tsx';
 import { PreviewTables, Verdicts } from './preview.tsx';
 import { Runs } from './runs.tsx';
 
-const TABS = ['next', 'retention', 'runs'] as const;
 const MOST = 500;
 
 export default function SchedulePage() {
   const { texts } = useWords();
-  const { id = '', tab = TABS[0] } = useParams();
+  const { id = '', tab } = useParams();
   const query = useQuery({
     queryKey: ['schedules', 'one', id],
     queryFn: () => answer(api.GET('/api/scheduled-tasks/{id}/', { params: { path: { id } } })),
@@ -46,7 +43,7 @@ export default function SchedulePage() {
 
 interface OneScheduleProps {
   schedule: Schedule;
-  tab: string;
+  tab: string | undefined;
   failure: ReactNode;
 }
 
@@ -56,7 +53,6 @@ function OneSchedule({ schedule, tab, failure }: OneScheduleProps) {
   const navigate = useNavigate();
   const { id, verbose_name: name } = schedule;
   const { actions, dialog } = useScheduleActions(schedule, () => void navigate('/schedules'));
-  const titles = { next: words.nextRuns, retention: words.retention, runs: words.runs };
   const [run, change, ...others] = actions;
   return (
     <ViewPage
@@ -73,21 +69,16 @@ function OneSchedule({ schedule, tab, failure }: OneScheduleProps) {
     >
       {failure}
       <Facts schedule={schedule} />
-      <Tabs
-        activeKey={tab}
-        aria-label={name}
-        mountOnEnter
-        unmountOnExit
-        onSelect={(_event, key) => void navigate(`/schedules/${id}/${key}`, { replace: true })}
-      >
-        {TABS.map(key => (
-          <Tab key={key} eventKey={key} title={<TabTitleText>{titles[key]}</TabTitleText>}>
-            {key === 'next' && <Next id={id} />}
-            {key === 'retention' && <Retention id={id} />}
-            {key === 'runs' && <Runs id={id} />}
-          </Tab>
-        ))}
-      </Tabs>
+      <PageTabs
+        label={name}
+        at={`/schedules/${id}`}
+        active={tab}
+        tabs={[
+          { key: 'next', title: words.nextRuns, content: () => <Next id={id} /> },
+          { key: 'retention', title: words.retention, content: () => <Retention id={id} /> },
+          { key: 'runs', title: words.runs, content: () => <Runs id={id} /> },
+        ]}
+      />
     </ViewPage>
   );
 }

@@ -7,13 +7,10 @@ import {
   Flex,
   Label,
   LabelGroup,
-  Tab,
-  Tabs,
-  TabTitleText,
 } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { type ReactNode, useState } from 'react';
-import { useNavigate, useParams } from 'react-router';
+import { useParams } from 'react-router';
 import {
   AT_ONCE,
   answer,
@@ -30,6 +27,7 @@ import { Confirm } from '../../parts/confirm.tsx';
 import { PowerLabel, ProtectionLabel } from '../../parts/labels.tsx';
 import { Empty } from '../../parts/list.tsx';
 import { ViewPage } from '../../parts/page.tsx';
+import { PageTabs } from '../../parts/page-tabs.tsx';
 import { domainReason } from '../../parts/reasons.ts';
 import { Failure, Shown } from '../../parts/shown.tsx';
 import { TaskTable } from '../../parts/task-table.tsx';
@@ -45,10 +43,9 @@ import { VmSnapshots } from './snapshots.tsx';
 
 const MiB = 1024 * 1024;
 const LAST_TASKS = 50;
-const TABS = ['details', 'backups', 'snapshots', 'disks', 'guest', 'tasks', 'events'] as const;
 
 export default function VmPage() {
-  const { id = '', tab = TABS[0] } = useParams();
+  const { id = '', tab } = useParams();
   const query = useQuery({
     queryKey: ['domains', 'one', id],
     queryFn: () => answer(api.GET('/api/domains/{id}/', { params: { path: { id } } })),
@@ -68,25 +65,15 @@ export default function VmPage() {
 
 interface OneVmProps {
   domain: Domain;
-  tab: string;
+  tab: string | undefined;
   /** Why what is shown could not be renewed. */
   failure: ReactNode;
 }
 
 function OneVm({ domain, tab, failure }: OneVmProps) {
   const { texts } = useWords();
-  const navigate = useNavigate();
   const words = texts.vm;
   const { id, verbose_name: name } = domain;
-  const titles = {
-    details: words.overview,
-    backups: words.backups,
-    snapshots: words.snapshots,
-    disks: words.disks,
-    guest: words.guest,
-    tasks: words.tasks,
-    events: texts.events.title,
-  };
   return (
     <ViewPage
       title={name}
@@ -99,25 +86,20 @@ function OneVm({ domain, tab, failure }: OneVmProps) {
       actions={<VmActions domain={domain} />}
     >
       {failure}
-      <Tabs
-        activeKey={tab}
-        aria-label={name}
-        mountOnEnter
-        unmountOnExit
-        onSelect={(_event, key) => void navigate(`/vms/${id}/${key}`, { replace: true })}
-      >
-        {TABS.map(key => (
-          <Tab key={key} eventKey={key} title={<TabTitleText>{titles[key]}</TabTitleText>}>
-            {key === 'details' && <Details domain={domain} />}
-            {key === 'backups' && <VmBackups domain={domain} />}
-            {key === 'snapshots' && <VmSnapshots domain={domain} />}
-            {key === 'disks' && <VmDisks domain={domain} />}
-            {key === 'guest' && <VmGuest domain={domain} />}
-            {key === 'tasks' && <VmTasks id={id} />}
-            {key === 'events' && <VmEvents id={id} />}
-          </Tab>
-        ))}
-      </Tabs>
+      <PageTabs
+        label={name}
+        at={`/vms/${id}`}
+        active={tab}
+        tabs={[
+          { key: 'details', title: words.overview, content: () => <Details domain={domain} /> },
+          { key: 'backups', title: words.backups, content: () => <VmBackups domain={domain} /> },
+          { key: 'snapshots', title: words.snapshots, content: () => <VmSnapshots domain={domain} /> },
+          { key: 'disks', title: words.disks, content: () => <VmDisks domain={domain} /> },
+          { key: 'guest', title: words.guest, content: () => <VmGuest domain={domain} /> },
+          { key: 'tasks', title: words.tasks, content: () => <VmTasks id={id} /> },
+          { key: 'events', title: texts.events.title, content: () => <VmEvents id={id} /> },
+        ]}
+      />
     </ViewPage>
   );
 }

@@ -11,6 +11,7 @@ import { runCommand } from './command.ts';
 /** Any command of the guest agent, with a form for its arguments. */
 export function Commands({ domain }: { domain: Domain }) {
   const { id } = domain;
+  const words = useWords().texts.guest;
   const query = useQuery({
     // each asking is in the audit
     queryKey: ['shown', 'commands', id],
@@ -19,7 +20,13 @@ export function Commands({ domain }: { domain: Domain }) {
   });
   return (
     <Shown query={query}>
-      {({ emu_available_cmds: commands }) => <CommandForm id={id} commands={commands.toSorted()} />}
+      {({ emu_available_cmds: commands }) =>
+        commands.length === 0 ? (
+          <p>{words.noCommands}</p>
+        ) : (
+          <CommandForm id={id} commands={commands.toSorted()} />
+        )
+      }
     </Shown>
   );
 }
