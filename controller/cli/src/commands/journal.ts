@@ -1,4 +1,4 @@
-import { type Command, Option } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { count } from '../options.ts';
@@ -10,7 +10,17 @@ interface ReadOptions {
   type?: string;
   user?: string;
   entity?: string;
+  outcome?: string;
+  since?: string;
+  until?: string;
   limit: number;
+}
+
+function instant(text: string): string {
+  const time = new Date(text);
+  if (Number.isNaN(time.getTime()))
+    throw new InvalidArgumentError('It is a date or a time, as 2026-03-01T02:00.');
+  return time.toISOString();
 }
 
 /** `events` and `audit`: what happened, and who changed what. */
@@ -28,8 +38,13 @@ export function addJournal(program: Command): void {
     });
   withFilters(program.command('audit'))
     .description('who changed what, or was refused, the newest first')
-    .action(async ({ user, entity, limit }: ReadOptions, command: Command) => {
-      const records = await newest('/api/audit/', { user, entity, limit });
+    .addOption(
+      new Option('--outcome <outcome>', 'only what was done, or refused').choices(['done', 'refused']),
+    )
+    .option('--since <date>', 'not before', instant)
+    .option('--until <date>', 'only before', instant)
+    .action(async ({ user, entity, outcome, since, until, limit }: ReadOptions, command: Command) => {
+      const records = await newest('/api/audit/', { user, entity, outcome, since, until, limit });
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(records);
       printTable(
         ['TIME', 'USER', 'FROM', 'ACTION', 'STATUS', 'ERROR', 'ABOUT', 'ID'],

@@ -6,7 +6,7 @@ import { useEffect, useState } from 'react';
 import { Link } from 'react-router';
 import { type AuditRecord, api, list, SELDOM } from '../api/client.ts';
 import { timeZone } from '../format.ts';
-import { Empty, ListBar, type ListState, useList } from '../parts/list.tsx';
+import { Empty, Filter, ListBar, type ListState, useList } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { rightReason } from '../parts/reasons.ts';
 import { Shown } from '../parts/shown.tsx';
@@ -14,22 +14,37 @@ import { useAsked } from '../parts/use-asked.ts';
 import { useWords } from '../texts/index.tsx';
 
 const TYPING_MS = 300;
+const OUTCOMES = ['done', 'refused'] as const;
+const DAYS = ['1', '7', '30'] as const;
+const DAY_MS = 86_400_000;
 const REFUSED = 400;
 
 export default function AuditPage() {
   const { texts } = useWords();
   const words = texts.audit;
   const reason = rightReason('audit.read', useAsked());
-  const state = useList(['user', 'entity']);
+  const state = useList(['user', 'entity', 'outcome', 'days']);
   const [user, entity] = [state.filter('user'), state.filter('entity')];
-  const filters = { ...state.query, ...(user ? { user } : {}), ...(entity ? { entity } : {}) };
+  const outcome = OUTCOMES.find(value => value === state.filter('outcome'));
+  const days = DAYS.find(value => value === state.filter('days'));
+  const filters = {
+    ...state.query,
+    ...(user ? { user } : {}),
+    ...(entity ? { entity } : {}),
+    ...(outcome ? { outcome } : {}),
+  };
   const query = useQuery({
-    queryKey: ['audit', filters],
-    queryFn: () => list<AuditRecord>(api.GET('/api/audit/', { params: { query: filters } })),
+    queryKey: ['audit', filters, days],
+    queryFn: () => {
+      const since = days && { since: new Date(Date.now() - Number(days) * DAY_MS).toISOString() };
+      return list<AuditRecord>(api.GET('/api/audit/', { params: { query: { ...filters, ...since } } }));
+    },
     placeholderData: keepPreviousData,
     enabled: reason === undefined,
     ...SELDOM,
   });
+  const outcomes = { done: words.done, refused: words.refused };
+  const spans = Object.fromEntries(DAYS.map(value => [value, words.lastDays(Number(value))]));
   if (reason !== undefined)
     return (
       <ViewPage title={words.title}>
@@ -42,6 +57,8 @@ export default function AuditPage() {
         <ToolbarItem>
           <UserFilter list={state} />
         </ToolbarItem>
+        <Filter list={state} name="outcome" label={words.outcome} options={outcomes} />
+        <Filter list={state} name="days" label={texts.events.time} options={spans} />
       </ListBar>
       <Shown query={query}>
         {({ results }) =>

@@ -730,6 +730,7 @@ export const en = {
     done: 'done',
     refused: 'refused',
     request: 'Request',
+    lastDays: (days: number) => `the last ${many(days, 'day', 'days')}`,
     repeated: (count: number) => `${count} times`,
     allOf: (id: string) => `All about ${id}`,
     empty: 'Nothing was changed yet',

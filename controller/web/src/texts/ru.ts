@@ -728,6 +728,7 @@ export const ru: Texts = {
     done: 'сделано',
     refused: 'отказано',
     request: 'Запрос',
+    lastDays: days => `за ${many(days, 'день', 'дня', 'дней')}`,
     repeated: count => many(count, 'раз', 'раза', 'раз'),
     allOf: id => `Всё о ${id}`,
     empty: 'Пока ничего не менялось',
