@@ -3,12 +3,14 @@
 import { Command, CommanderError } from 'commander';
 import { addBackup, addBackups } from './commands/backup.ts';
 import { addCertificates } from './commands/certificates.ts';
+import { addChanges } from './commands/change.ts';
 import { addCompletion } from './commands/completion.ts';
 import { addGuests } from './commands/guests.ts';
 import { addImport } from './commands/import.ts';
 import { addJournal } from './commands/journal.ts';
 import { addLists } from './commands/lists.ts';
 import { addLogin } from './commands/login.ts';
+import { addNodes } from './commands/nodes.ts';
 import { addNotifications } from './commands/notifications.ts';
 import { addPower } from './commands/power.ts';
 import { addProtection } from './commands/protection.ts';
@@ -34,6 +36,7 @@ function buildProgram(): Command {
     .showHelpAfterError('(run with --help for the options)');
   withOutputForm(program);
   addLogin(program);
+  addNodes(program);
   addLists(program);
   addPower(program);
   addGuests(program);
@@ -42,6 +45,7 @@ function buildProgram(): Command {
   addTemplates(program);
   addBackup(program);
   addBackups(program);
+  addChanges(program);
   addUpload(program.command('library').description('files of the data pools'));
   addRestore(program);
   addImport(program);
