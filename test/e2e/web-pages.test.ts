@@ -174,6 +174,14 @@ test('a file is deleted by who types its name, and described by who may', async 
   await page.getByLabel('Description', { exact: true }).fill('before the upgrade');
   await button('Save').click();
   await row('before the upgrade').waitFor();
+  await choose('web-1.tar', 'Compress');
+  await page.getByRole('dialog').getByLabel('Level of zstd (1 to 9)').fill('5');
+  await seen.inspect();
+  await page.getByRole('dialog').getByRole('button', { name: 'Compress' }).click();
+  await until(() => calls('recompress').length > 0);
+  expect(calls('recompress').at(-1)!.request).toMatchObject({ compressionLevel: 5 });
+  world.node.agent.fail(calls('recompress').at(-1)!.request.operationId, canceled());
+  await row('web-1.tar').getByText('Active').waitFor();
   await choose('web-1.tar', 'Delete');
   const dialog = page.getByRole('dialog');
   await dialog.getByText('3 restore points are lost for good').waitFor();

@@ -26,6 +26,7 @@ const Account = lazy(() => import('./pages/account.tsx'));
 const Notifications = lazy(() => import('./pages/notifications/page.tsx'));
 const Audit = lazy(() => import('./pages/audit.tsx'));
 const Import = lazy(() => import('./pages/import/page.tsx'));
+const Certificates = lazy(() => import('./pages/certificates.tsx'));
 const Tags = lazy(() => import('./pages/tags.tsx'));
 const NotFound = lazy(() => import('./pages/not-found.tsx'));
 
@@ -81,6 +82,7 @@ export function App() {
                 <Route path="pools" element={<Pools />} />
                 <Route path="events" element={<Events />} />
                 <Route path="audit" element={<Audit />} />
+                <Route path="certificates" element={<Certificates />} />
                 <Route path="tags" element={<Tags />} />
                 <Route path="users" element={<Users />} />
                 <Route path="users/:tab" element={<Users />} />

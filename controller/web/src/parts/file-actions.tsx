@@ -5,13 +5,13 @@ import { AT_ONCE, answer, api, type BackupFile, begun, keyFor } from '../api/cli
 import { useWords } from '../texts/index.tsx';
 import { type Action, ActionMenu } from './actions.tsx';
 import { AskText, Confirm } from './confirm.tsx';
-import { ExportFile, TrimFile } from './file-dialogs.tsx';
+import { ConvertFile, ExportFile, TrimFile } from './file-dialogs.tsx';
 import { kindsOf } from './import-kinds.ts';
 import { fileReason } from './reasons.ts';
 import { useToasts } from './toasts.tsx';
 import { useAsked } from './use-asked.ts';
 
-type Work = 'verify' | 'compress' | 'unpack' | 'refresh' | 'remove';
+type Work = 'verify' | 'refresh' | 'remove';
 
 function work(id: string, action: Work) {
   const path = `/api/library/{id}/${action}/` as const;
@@ -31,7 +31,7 @@ export function FileMenu({ file }: { file: BackupFile }) {
   const words = texts.files;
   const asked = useAsked();
   const { attempt, started } = useToasts();
-  const [dialog, setDialog] = useState<'remove' | 'describe' | 'export' | 'trim' | undefined>();
+  const [dialog, setDialog] = useState<'remove' | 'describe' | 'convert' | 'export' | 'trim' | undefined>();
   const { id, filename } = file;
   const close = () => setDialog(undefined);
   const reason = (action: string) => fileReason(action, file, asked);
@@ -43,6 +43,7 @@ export function FileMenu({ file }: { file: BackupFile }) {
     act: () => attempt(() => run(action)),
   });
   const isArchive = file.type === 'tar';
+  const conversion = file.compressed ? 'unpack' : 'compress';
   const importReason = kindsOf(file).length > 0 ? undefined : (reason('import_disk') ?? texts.reasons.state);
   const actions: Action[] = [
     ...(isArchive
@@ -50,7 +51,12 @@ export function FileMenu({ file }: { file: BackupFile }) {
       : [{ key: 'import', label: texts.import.title, reason: importReason, to: `/import?file=${id}` }]),
     simple('verify'),
     simple('refresh'),
-    simple(file.compressed ? 'unpack' : 'compress'),
+    {
+      key: 'convert',
+      label: words[conversion],
+      reason: reason(conversion),
+      act: () => setDialog('convert'),
+    },
     { key: 'describe', label: words.describe, reason: reason('update'), act: () => setDialog('describe') },
     {
       key: 'protect',
@@ -98,6 +104,7 @@ export function FileMenu({ file }: { file: BackupFile }) {
           close={close}
         />
       )}
+      {dialog === 'convert' && <ConvertFile file={file} close={close} />}
       {dialog === 'export' && <ExportFile file={file} close={close} />}
       {dialog === 'trim' && <TrimFile file={file} close={close} />}
       {dialog === 'describe' && (

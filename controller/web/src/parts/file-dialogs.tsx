@@ -15,6 +15,8 @@ interface FileDialogProps {
   close: () => void;
 }
 
+const DEFAULT_LEVEL = 3;
+
 type Format = 'ova' | 'ovf' | 'qcow2';
 
 export function ExportFile({ file, close }: FileDialogProps) {
@@ -107,6 +109,83 @@ export function ExportFile({ file, close }: FileDialogProps) {
               label={words.exportForeign}
               isOn={allow_foreign}
               change={setForeign}
+            />
+          )}
+        </>
+      )}
+    </Dialog>
+  );
+}
+
+/** Of another form: compressed, or plain. */
+export function ConvertFile({ file, close }: FileDialogProps) {
+  const { texts } = useWords();
+  const words = texts.files;
+  const { started } = useToasts();
+  const { may } = useSession();
+  const action = file.compressed ? 'unpack' : 'compress';
+  const [datapool, setPool] = useState('');
+  const [level, setLevel] = useState(DEFAULT_LEVEL);
+  const [keeps, setKeeps] = useState(false);
+  const [sign, setSign] = useState(false);
+  const [key] = useState(newKey);
+  const pools = useQuery({
+    queryKey: ['pools', 'all'],
+    queryFn: () => list<Pool>(api.GET('/api/data-pools/', { params: { query: { limit: 1000 } } })),
+  });
+  const act = async () => {
+    const options = {
+      ...(datapool === '' ? {} : { datapool }),
+      ...(keeps ? { keep_source: true } : {}),
+      ...(sign ? { sign } : {}),
+      idempotency_key: key,
+    };
+    const params = { path: { id: file.id }, query: AT_ONCE };
+    const call =
+      action === 'compress'
+        ? api.POST('/api/library/{id}/compress/', { params, body: { ...options, level } })
+        : api.POST('/api/library/{id}/unpack/', { params, body: options });
+    started(await begun(call));
+  };
+  return (
+    <Dialog title={`${words[action]}: ${file.filename}`} submit={words[action]} act={act} close={close}>
+      {fault => (
+        <>
+          <SelectField
+            id="convert-pool"
+            label={texts.common.pool}
+            options={[['', words.inPlace]]}
+            value={datapool}
+            error={fault('datapool')}
+            change={setPool}
+          >
+            <PoolOptions pools={pools.data?.results} />
+          </SelectField>
+          {action === 'compress' && (
+            <NumberField
+              id="convert-level"
+              label={words.level}
+              min={1}
+              max={9}
+              value={level}
+              error={fault('level')}
+              change={setLevel}
+            />
+          )}
+          <CheckField
+            id="convert-keep"
+            label={words.keepSource}
+            error={fault('keep_source')}
+            isOn={keeps}
+            change={setKeeps}
+          />
+          {may('backup.sign') && (
+            <CheckField
+              id="convert-sign"
+              label={words.sign}
+              error={fault('sign')}
+              isOn={sign}
+              change={setSign}
             />
           )}
         </>

@@ -18,6 +18,8 @@ const EVENTS: readonly EventName[] = [
 ];
 const PORTS: Record<Security, number> = { starttls: 587, tls: 465, none: 25 };
 
+type Templates = Partial<Record<EventName, { subject?: string; text?: string }>>;
+
 interface Draft {
   verbose_name: string;
   events: EventName[];
@@ -33,6 +35,8 @@ interface Draft {
   /** Empty: as it is. */
   secret: string;
   ca: string;
+  /** Its own texts, by event; what is empty is the default. */
+  templates: Templates;
 }
 
 function draftOf(target: NotificationTarget | undefined): Draft {
@@ -50,7 +54,17 @@ function draftOf(target: NotificationTarget | undefined): Draft {
     url: webhook?.url ?? '',
     secret: '',
     ca: mail?.ca ?? webhook?.ca ?? '',
+    templates: target?.templates ?? {},
   };
+}
+
+/** Those that say something. */
+function said(templates: Templates): Templates {
+  const entries = Object.entries(templates).map(([event, { subject = '', text = '' }]) => [
+    event,
+    { ...(subject === '' ? {} : { subject }), ...(text === '' ? {} : { text }) },
+  ]);
+  return Object.fromEntries(entries.filter(([, one]) => Object.keys(one as object).length > 0));
 }
 
 /** As the API takes it: a secret that is not given stays as it is. */
@@ -70,6 +84,7 @@ function bodyOf(draft: Draft, kind: Kind) {
   return {
     verbose_name,
     events,
+    templates: said(draft.templates),
     ...(kind === 'mail' ? { mail } : { webhook: { url, ca, ...(secret === '' ? {} : { secret }) } }),
   };
 }
@@ -131,6 +146,7 @@ export function EditTarget({ target, kind, close }: EditTargetProps) {
           ) : (
             <WebhookFields draft={draft} set={set} fault={fault} isNew={target === undefined} />
           )}
+          <TemplateFields draft={draft} set={set} fault={fault} />
           <LongTextField
             id="target-ca"
             label={words.ca}
@@ -143,6 +159,45 @@ export function EditTarget({ target, kind, close }: EditTargetProps) {
         </>
       )}
     </Dialog>
+  );
+}
+
+/** Its own texts of one event at a time. */
+function TemplateFields({ draft, set, fault }: Omit<FieldsProps, 'isNew'>) {
+  const { texts } = useWords();
+  const words = texts.notifications;
+  const [event, setEvent] = useState<EventName>('run_failed');
+  const { subject = '', text = '' } = draft.templates[event] ?? {};
+  const change = (part: { subject?: string; text?: string }) =>
+    set({ templates: { ...draft.templates, [event]: { subject, text, ...part } } });
+  return (
+    <details>
+      <summary>{words.templates}</summary>
+      <SelectField
+        id="template-event"
+        label={words.event}
+        options={EVENTS.map(one => [one, words.eventNames[one]] as const)}
+        value={event}
+        change={setEvent}
+      />
+      <TextField
+        id="template-subject"
+        label={words.subject}
+        help={words.templateHelp}
+        value={subject}
+        error={fault(`templates.${event}.subject`)}
+        change={value => change({ subject: value })}
+      />
+      <LongTextField
+        id="template-text"
+        label={words.message}
+        help={words.templateHelp}
+        rows={6}
+        value={text}
+        error={fault(`templates.${event}.text`)}
+        change={value => change({ text: value })}
+      />
+    </details>
   );
 }
 

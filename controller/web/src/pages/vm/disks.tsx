@@ -169,11 +169,13 @@ function Attach({ domain, close }: { domain: Domain; close: () => void }) {
   const { started } = useToasts();
   const [chosen, setChosen] = useState<Choice[]>([]);
   const [key] = useState(newKey);
+  const [clone, setClone] = useState<Choice[]>([]);
   const vdisk = chosen[0]?.id;
   const attach = async () => {
     if (vdisk === undefined) return;
     const params = { path: { id: domain.id }, query: AT_ONCE };
-    const body = { vdisk, idempotency_key: key };
+    const thin_clone = clone[0]?.id;
+    const body = { vdisk, ...(thin_clone === undefined ? {} : { thin_clone }), idempotency_key: key };
     started(await begun(api.POST('/api/domains/{id}/attach-vdisk/', { params, body })));
   };
   const find = async (name: string) => {
@@ -187,6 +189,11 @@ function Attach({ domain, close }: { domain: Domain; close: () => void }) {
     }));
     return { count, results: choices };
   };
+  const findClones = async (name: string) => {
+    const query = { limit: MOST_FOUND, thin: 'true' as const, ...(name === '' ? {} : { name }) };
+    const { count, results } = await list<Domain>(api.GET('/api/domains/', { params: { query } }));
+    return { count, results: results.map(one => ({ id: one.id, name: one.verbose_name })) };
+  };
   return (
     <Dialog
       title={words.attachTitle(domain.verbose_name)}
@@ -197,17 +204,31 @@ function Attach({ domain, close }: { domain: Domain; close: () => void }) {
       close={close}
     >
       {fault => (
-        <Picker
-          id="attach-disk"
-          label={words.disk}
-          isRequired
-          isSingle
-          kind={['domains', 'disks']}
-          chosen={chosen}
-          change={setChosen}
-          find={find}
-          error={fault('vdisk')}
-        />
+        <>
+          <Picker
+            id="attach-disk"
+            label={words.disk}
+            isRequired
+            isSingle
+            kind={['domains', 'disks']}
+            chosen={chosen}
+            change={setChosen}
+            find={find}
+            error={fault('vdisk')}
+          />
+          <Picker
+            id="attach-clone"
+            label={words.thinClone}
+            help={words.thinCloneText}
+            isSingle
+            isQuiet
+            kind={['domains', 'thin']}
+            chosen={clone}
+            change={setClone}
+            find={findClones}
+            error={fault('thin_clone')}
+          />
+        </>
       )}
     </Dialog>
   );

@@ -17,12 +17,13 @@ import type { Action } from '../../parts/actions.tsx';
 import { Confirm, Dialog } from '../../parts/confirm.tsx';
 import { CheckField, LongTextField, SelectField, TextField } from '../../parts/fields.tsx';
 import { PoolOptions } from '../../parts/pool-options.tsx';
-import { domainReason } from '../../parts/reasons.ts';
+import { domainReason, rightReason } from '../../parts/reasons.ts';
+import { TagDialog } from '../../parts/tag-dialog.tsx';
 import { useToasts } from '../../parts/toasts.tsx';
 import { useAsked } from '../../parts/use-asked.ts';
 import { useWords } from '../../texts/index.tsx';
 
-type Asks = 'edit' | 'clone' | 'change' | 'remove';
+type Asks = 'edit' | 'tag' | 'clone' | 'change' | 'remove';
 
 /** The actions, and the dialog by which one of them asks. */
 export function useManageActions(domain: Domain): { actions: Action[]; dialog: React.ReactNode } {
@@ -54,6 +55,12 @@ export function useManageActions(domain: Domain): { actions: Action[]; dialog: R
   const close = () => setAsks(undefined);
   const actions: Action[] = [
     { key: 'edit', label: words.edit, reason: reason('update'), act: () => setAsks('edit') },
+    {
+      key: 'tag',
+      label: texts.vms.tag,
+      reason: rightReason('tag.manage', asked),
+      act: () => setAsks('tag'),
+    },
     {
       key: 'exclude',
       label: isExcluded ? words.include : words.exclude,
@@ -89,6 +96,7 @@ export function useManageActions(domain: Domain): { actions: Action[]; dialog: R
   const dialog = (
     <>
       {asks === 'edit' && <Edit domain={domain} close={close} />}
+      {asks === 'tag' && <TagDialog ids={[id]} close={close} />}
       {asks === 'clone' && <Clone domain={domain} close={close} />}
       {asks === 'remove' && <Remove domain={domain} close={close} />}
       {asks === 'change' && (
