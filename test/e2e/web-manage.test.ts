@@ -109,7 +109,6 @@ test('a schedule is made with a look at what it will do, changed, seen in the ca
   await button('Week').click();
   await button('Later').click();
   await page.getByRole('link', { name: 'each night' }).nth(6).waitFor();
-  await seen.inspect();
   await page.getByRole('link', { name: 'each night' }).first().click();
   await button('Run now').click();
   await until(() => calls('backup').length > 0);

@@ -1,5 +1,6 @@
 /** Of who is logged in: their password, their logins, their tokens. */
 import { Card, CardBody, CardTitle, Content } from '@patternfly/react-core';
+import { useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
 import { answer, api } from '../api/client.ts';
 import { ActionButton } from '../parts/actions.tsx';
@@ -7,7 +8,7 @@ import { Confirm, Dialog } from '../parts/confirm.tsx';
 import { TextField } from '../parts/fields.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { TokenList } from '../parts/tokens.tsx';
-import { useSession } from '../session.tsx';
+import { SESSION_KEY, useSession } from '../session.tsx';
 import { useWords } from '../texts/index.tsx';
 
 export default function AccountPage() {
@@ -16,13 +17,8 @@ export default function AccountPage() {
   const { session } = useSession();
   const [asks, setAsks] = useState<'password' | 'end' | undefined>();
   const close = () => setAsks(undefined);
-  const end = () =>
-    answer(
-      api.PUT('/api/users/{id}/', {
-        params: { path: { id: session.user.id } },
-        body: { end_sessions: true },
-      }),
-    );
+  const change = useOwnChange();
+  const end = () => change({ end_sessions: true });
   return (
     <ViewPage
       title={words.title}
@@ -50,7 +46,7 @@ export default function AccountPage() {
           <TokenList isOwn />
         </CardBody>
       </Card>
-      {asks === 'password' && <ChangePassword id={session.user.id} close={close} />}
+      {asks === 'password' && <ChangePassword close={close} />}
       {asks === 'end' && (
         <Confirm
           title={words.endAllTitle}
@@ -64,15 +60,31 @@ export default function AccountPage() {
   );
 }
 
-function ChangePassword({ id, close }: { id: number; close: () => void }) {
+interface OwnChanges {
+  old_password?: string;
+  password?: string;
+  end_sessions?: boolean;
+}
+
+/** Of who is logged in: with their logins this one ends, too, and the page asks for the password again. */
+function useOwnChange() {
+  const client = useQueryClient();
+  const { id } = useSession().session.user;
+  return async (body: OwnChanges) => {
+    await answer(api.PUT('/api/users/{id}/', { params: { path: { id } }, body }));
+    await client.invalidateQueries({ queryKey: SESSION_KEY });
+  };
+}
+
+function ChangePassword({ close }: { close: () => void }) {
   const { texts } = useWords();
+  const change = useOwnChange();
   const words = texts.account;
   const [old_password, setOld] = useState('');
   const [password, setNew] = useState('');
   const [again, setAgain] = useState('');
   const isSame = again === password;
-  const act = () =>
-    answer(api.PUT('/api/users/{id}/', { params: { path: { id } }, body: { old_password, password } }));
+  const act = () => change({ old_password, password });
   return (
     <Dialog
       title={words.changePassword}
