@@ -183,12 +183,15 @@ function NodeMenu({ node }: { node: NodeRecord }) {
   const asked = useAsked();
   const client = useQueryClient();
   const { attempt } = useToasts();
-  const [params] = useSearchParams();
+  const [params, setParams] = useSearchParams();
   // the first steps lead here
   const [asks, setAsks] = useState<'service' | 'edit' | 'remove' | undefined>(
     params.get('edit') === node.id ? 'edit' : undefined,
   );
-  const close = () => setAsks(undefined);
+  const close = () => {
+    setAsks(undefined);
+    if (params.has('edit')) setParams({}, { replace: true });
+  };
   const isOut = node.status === 'SERVICE';
   const path = { id: node.id };
   const done = async (call: Promise<unknown>) => {

@@ -23,9 +23,10 @@ export interface FieldProps {
   isDisabled?: boolean;
 }
 
-/** By the name of a field what is wrong with it, of a call that was refused. */
+/** By the name of a field what is wrong with it, or with a part of it, of a call that was refused. */
 export function faultsOf(error: unknown): (field: string) => string | undefined {
-  return field => (error instanceof ApiError ? error.fields.get(field) : undefined);
+  const faults = error instanceof ApiError ? [...error.fields] : [];
+  return field => faults.find(([name]) => name === field || name.startsWith(`${field}.`))?.[1];
 }
 
 const helpId = (id: string) => `${id}-help`;
