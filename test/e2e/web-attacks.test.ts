@@ -83,13 +83,23 @@ describe('of who is logged in', () => {
   test('a name that is markup is shown as it stands, wherever it appears', async () => {
     const { hostile } = world.domains;
     await world.backUp(hostile, new Date());
+    // people bring such names, too
+    const { body: tag } = await world.rest.call('POST', '/api/tags/', {
+      body: { verbose_name: HOSTILE_NAME },
+    });
+    const named = { verbose_name: HOSTILE_NAME, entities: [hostile.id], tags: [tag.id] };
+    const { id } = (await world.rest.call('POST', '/api/scheduled-tasks/', { body: named })).body;
     const { page } = seen;
     for (const path of [
       '',
       'vms',
       `vms/${hostile.id}`,
       `vms/${hostile.id}/backups`,
+      `vms/${hostile.id}/disks`,
       `backup?vm=${hostile.id}`,
+      `schedules/${id}`,
+      'schedules/calendar',
+      'tags',
       'files',
       'tasks',
       'events',

@@ -3,11 +3,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Locator, Page } from 'playwright-core';
 import { PASSWORD } from '../contract/rest/app.ts';
-import { ended, until } from '../contract/rest/nodes-world.ts';
+import { until } from '../contract/rest/nodes-world.ts';
 import {
   beginBackup,
   failBackup,
-  goTo,
   logIn,
   look,
   settled,
@@ -40,15 +39,6 @@ afterEach(async () => {
   expect(seen.faults).toEqual([]);
 });
 
-/** Rules of what changes with the colours and the width. */
-const OF_LOOKS = [
-  'color-contrast',
-  'target-size',
-  'label-content-name-mismatch',
-  'aria-hidden-focus',
-  'scrollable-region-focusable',
-];
-
 const at = (path: string) => `${world.url}/ui/${path}`;
 const button = (name: string) => page.getByRole('button', { name, exact: true });
 const row = (text: string): Locator => page.getByRole('row').filter({ hasText: text });
@@ -78,45 +68,6 @@ test('a wrong password is told, a right one shows the page that was asked for, a
   await page.getByRole('menuitem', { name: 'Log out' }).click();
   await page.getByLabel('User name').waitFor();
   expect(await page.getByText('web-1').count()).toBe(0);
-});
-
-test('every page passes in light and dark, wide and 320 pixels wide, and nothing runs out of its side', async () => {
-  const { web } = world.domains;
-  const { task } = await beginBackup(world, world.domains.database);
-  world.node.agent.progress(task, 'copy', 1n << 29n, 1n << 31n);
-  await logIn(seen, at(''));
-  const pages: [string, string][] = [
-    ['', 'Overview'],
-    ['vms', 'Virtual machines'],
-    [`vms/${web.id}`, 'web-1'],
-    [`vms/${web.id}/backups`, 'web-1'],
-    [`vms/${web.id}/snapshots`, 'web-1'],
-    [`backup?vm=${web.id}`, 'Back up'],
-    [`restore?file=${file}`, 'Restore'],
-    ['files', 'Backup files'],
-    ['schedules', 'Schedules'],
-    ['tasks', 'Tasks'],
-    ['nodes', 'Nodes'],
-    ['pools', 'Data pools'],
-    ['events', 'Events'],
-    ['nowhere', 'There is no such page.'],
-  ];
-  for (const [path, heading] of pages) {
-    await page.setViewportSize({ width: 1280, height: 900 });
-    await goTo(seen, at(path), heading);
-    await settled(seen);
-    await seen.inspect();
-    await button('Dark theme').click();
-    await page.setViewportSize({ width: 320, height: 700 });
-    await seen.inspect(OF_LOOKS);
-    const width = await page.evaluate('document.documentElement.scrollWidth');
-    if (Number(width) > 320) seen.faults.push(`${path}: ${width} pixels wide`);
-    await button('Light theme').click();
-  }
-  world.node.agent.succeed(task, {
-    file: world.node.agent.setFile({ poolId: world.pool.id, domainId: world.domains.database.id }),
-  });
-  await ended(world.rest, task);
 });
 
 test('what is asked of one machine is not asked of another after going back to it', async () => {
@@ -223,6 +174,14 @@ test('a file is deleted by who types its name, and described by who may', async 
   await page.getByLabel('Description', { exact: true }).fill('before the upgrade');
   await button('Save').click();
   await row('before the upgrade').waitFor();
+  await choose('web-1.tar', 'Compress');
+  await page.getByRole('dialog').getByLabel('Level of zstd (1 to 9)').fill('5');
+  await seen.inspect();
+  await page.getByRole('dialog').getByRole('button', { name: 'Compress' }).click();
+  await until(() => calls('recompress').length > 0);
+  expect(calls('recompress').at(-1)!.request).toMatchObject({ compressionLevel: 5 });
+  world.node.agent.fail(calls('recompress').at(-1)!.request.operationId, canceled());
+  await row('web-1.tar').getByText('Active').waitFor();
   await choose('web-1.tar', 'Delete');
   const dialog = page.getByRole('dialog');
   await dialog.getByText('3 restore points are lost for good').waitFor();

@@ -36,8 +36,16 @@ async function fill(world: WebWorld): Promise<[string, string, string][]> {
   world.node.agent.addState(web.id, { name: 'before-upgrade' });
   const { task } = await beginBackup(world, database);
   world.node.agent.progress(task, 'copy', 13n << 27n, 1n << 32n);
-  await world.rest.call('POST', '/api/scheduled-tasks/', {
-    body: { verbose_name: 'nightly', action: 'backup', periodicity: 'daily', all: true },
+  const { body: schedule } = await world.rest.call('POST', '/api/scheduled-tasks/', {
+    body: {
+      verbose_name: 'nightly',
+      action: 'backup',
+      periodicity: 'daily',
+      all: true,
+      options: { increment: true, datapool: world.pool.id },
+      full_weekdays: ['sun'],
+      keep_count: 14,
+    },
   });
   return [
     ['overview', '', 'Overview'],
@@ -47,12 +55,25 @@ async function fill(world: WebWorld): Promise<[string, string, string][]> {
     ['vm-snapshots', `vms/${web.id}/snapshots`, 'web-1'],
     ['backup', `backup?vm=${web.id}`, 'Back up'],
     ['restore', `restore?file=${file}`, 'Restore'],
+    ['vm-disks', `vms/${web.id}/disks`, 'web-1'],
+    ['vm-guest', `vms/${web.id}/guest`, 'web-1'],
+    ['vm-events', `vms/${web.id}/events`, 'web-1'],
     ['files', 'files', 'Backup files'],
+    ['import', 'import', 'Import'],
     ['schedules', 'schedules', 'Schedules'],
+    ['schedule', `schedules/${schedule.id}`, 'nightly'],
+    ['schedule-edit', `schedules/${schedule.id}/edit`, 'Change a schedule'],
+    ['calendar', 'schedules/calendar', 'Calendar'],
     ['tasks', 'tasks', 'Tasks'],
     ['nodes', 'nodes', 'Nodes'],
     ['pools', 'pools', 'Data pools'],
     ['events', 'events', 'Events'],
+    ['audit', 'audit', 'Audit'],
+    ['tags', 'tags', 'Tags'],
+    ['users', 'users', 'Users'],
+    ['certificates', 'certificates', 'Certificates'],
+    ['notifications', 'notifications', 'Notifications'],
+    ['account', 'account', 'Account'],
   ];
 }
 

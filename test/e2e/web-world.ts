@@ -221,6 +221,6 @@ export async function goTo({ page }: Watched, url: string, heading: string): Pro
 
 /** Waits until nothing is being loaded on the page any more. */
 export async function settled({ page }: Watched): Promise<void> {
-  await page.getByRole('progressbar', { name: 'Loading' }).waitFor({ state: 'detached' });
+  await page.getByRole('progressbar', { name: 'Loading' }).first().waitFor({ state: 'detached' });
   await page.waitForLoadState('load');
 }

@@ -1,5 +1,8 @@
 import { escapeHidden, withoutHidden } from '@virtkeep/shared/hidden-characters';
 import Table from 'cli-table3';
+import { stringify } from 'yaml';
+import { outputForm } from './output-form.ts';
+import { fitted, withAge, without } from './table.ts';
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
@@ -29,12 +32,26 @@ export function clean(value: unknown): string {
   return withoutHidden(String(value ?? ''));
 }
 
-/** A table with a head on a terminal, tab-separated lines without one in a pipe. */
+/**
+ * A table with a head on a terminal, as wide as that is and with ages beside times; tab-separated lines without one in a pipe. Ids
+ * are left out on a terminal, unless `-o wide` asks for them.
+ */
 export function printTable(head: string[], rows: unknown[][]): void {
   if (!process.stdout.isTTY) {
     for (const row of rows) print(row.map(clean).join('\t'));
     return;
   }
+  const now = Date.now();
+  const cells = rows.map(row => row.map(value => withAge(clean(value), now)));
+  if (outputForm() === 'wide') {
+    printCells(head, cells);
+    return;
+  }
+  const shown = without(['ID'], head, cells);
+  printCells(shown.head, fitted(shown.head, shown.rows, process.stdout.columns));
+}
+
+function printCells(head: string[], rows: string[][]): void {
   const blank = {
     top: '',
     'top-mid': '',
@@ -57,19 +74,33 @@ export function printTable(head: string[], rows: unknown[][]): void {
     chars: blank,
     style: { 'padding-left': 0, 'padding-right': 0, head: ['bold'], border: [] },
   });
-  for (const row of rows) table.push(row.map(clean));
+  for (const row of rows) table.push(row);
   print(table.toString());
 }
 
 /** Name and value, one a line. */
 export function printFields(fields: [string, unknown][]): void {
   const width = Math.max(...fields.map(([name]) => name.length));
-  for (const [name, value] of fields) print(`${name.padEnd(width)}  ${clean(value)}`);
+  const told = (value: unknown) => (process.stdout.isTTY ? withAge(clean(value), Date.now()) : clean(value));
+  for (const [name, value] of fields) print(`${name.padEnd(width)}  ${told(value)}`);
 }
 
-/** As indented JSON; what would do something on a terminal is escaped. */
+/** As indented JSON, or in another form that `-o` asks for; what would do something on a terminal is escaped. */
 export function printJson(value: unknown): void {
-  print(JSON.stringify(value, null, 2).split('\n').map(escapeHidden).join('\n'));
+  const form = outputForm();
+  if (form === 'name') {
+    for (const name of [value].flat().map(nameOf)) print(clean(name));
+    return;
+  }
+  const text = form === 'yaml' ? stringify(value).trimEnd() : JSON.stringify(value, null, 2);
+  print(text.split('\n').map(escapeHidden).join('\n'));
+}
+
+/** By which people name a record. */
+function nameOf(record: unknown): string {
+  const { verbose_name, filename, username, name, domain, id } = (record ?? {}) as Record<string, unknown>;
+  const of = (domain as { verbose_name?: string } | null)?.verbose_name;
+  return String(filename ?? verbose_name ?? username ?? name ?? of ?? id ?? '');
 }
 
 export function print(line: string): void {

@@ -9,15 +9,25 @@ import { Shell } from './shell.tsx';
 
 const Overview = lazy(() => import('./pages/overview.tsx'));
 const Vms = lazy(() => import('./pages/vms.tsx'));
-const Vm = lazy(() => import('./pages/vm.tsx'));
+const Vm = lazy(() => import('./pages/vm/page.tsx'));
 const Backup = lazy(() => import('./pages/backup.tsx'));
 const Restore = lazy(() => import('./pages/restore.tsx'));
 const Files = lazy(() => import('./pages/files.tsx'));
-const Schedules = lazy(() => import('./pages/schedules.tsx'));
+const Schedules = lazy(() => import('./pages/schedules/list.tsx'));
+const Schedule = lazy(() => import('./pages/schedules/one.tsx'));
+const ScheduleEditor = lazy(() => import('./pages/schedules/editor.tsx'));
+const Calendar = lazy(() => import('./pages/schedules/calendar.tsx'));
 const Tasks = lazy(() => import('./pages/tasks.tsx'));
 const Nodes = lazy(() => import('./pages/nodes.tsx'));
 const Pools = lazy(() => import('./pages/pools.tsx'));
 const Events = lazy(() => import('./pages/events.tsx'));
+const Users = lazy(() => import('./pages/users.tsx'));
+const Account = lazy(() => import('./pages/account.tsx'));
+const Notifications = lazy(() => import('./pages/notifications/page.tsx'));
+const Audit = lazy(() => import('./pages/audit.tsx'));
+const Import = lazy(() => import('./pages/import/page.tsx'));
+const Certificates = lazy(() => import('./pages/certificates.tsx'));
+const Tags = lazy(() => import('./pages/tags.tsx'));
 const NotFound = lazy(() => import('./pages/not-found.tsx'));
 
 /** A page that fails, or whose program is gone since the controller was upgraded, leaves the rest usable. */
@@ -59,12 +69,26 @@ export function App() {
                 <Route path="vms/:id/:tab" element={<Vm />} />
                 <Route path="backup" element={<Backup />} />
                 <Route path="restore" element={<Restore />} />
+                <Route path="import" element={<Import />} />
                 <Route path="files" element={<Files />} />
                 <Route path="schedules" element={<Schedules />} />
+                <Route path="schedules/new" element={<ScheduleEditor />} />
+                <Route path="schedules/calendar" element={<Calendar />} />
+                <Route path="schedules/:id" element={<Schedule />} />
+                <Route path="schedules/:id/edit" element={<ScheduleEditor key="edit" />} />
+                <Route path="schedules/:id/:tab" element={<Schedule />} />
                 <Route path="tasks" element={<Tasks />} />
                 <Route path="nodes" element={<Nodes />} />
                 <Route path="pools" element={<Pools />} />
                 <Route path="events" element={<Events />} />
+                <Route path="audit" element={<Audit />} />
+                <Route path="certificates" element={<Certificates />} />
+                <Route path="tags" element={<Tags />} />
+                <Route path="users" element={<Users />} />
+                <Route path="users/:tab" element={<Users />} />
+                <Route path="notifications" element={<Notifications />} />
+                <Route path="notifications/:tab" element={<Notifications />} />
+                <Route path="account" element={<Account />} />
                 <Route path="*" element={<NotFound />} />
               </Routes>
             </Suspense>

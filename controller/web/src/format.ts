@@ -8,6 +8,9 @@ const AGES: [Intl.RelativeTimeFormatUnit, number][] = [
   ['minute', 60],
 ];
 
+const DAY_MS = 86_400_000;
+const A_MONDAY = Date.UTC(2024, 0, 1);
+
 export interface Format {
   /** In binary units. */
   size: (bytes: number) => string;
@@ -18,6 +21,16 @@ export interface Format {
   number: (value: number) => string;
   /** A date as `2026-03-01`, by its day and month. */
   day: (date: string) => string;
+  /** `Mon`, of the first day of the week and on. */
+  weekday: (index: number) => string;
+  /** `Mon 2 Mar` */
+  weekdayAndDay: (day: Date) => string;
+  /** `March 2026` */
+  month: (day: Date) => string;
+  /** `2 – 8 March 2026` */
+  days: (first: Date, last: Date) => string;
+  /** `02:00` */
+  clock: (time: string) => string;
 }
 
 /** @param none what stands for no time at all */
@@ -33,6 +46,11 @@ export function formatOf(language: string, none: string): Format {
   });
   const relative = new Intl.RelativeTimeFormat(language, { numeric: 'auto' });
   const short = new Intl.DateTimeFormat(language, { day: 'numeric', month: 'numeric', timeZone: 'UTC' });
+  const weekday = new Intl.DateTimeFormat(language, { weekday: 'short', timeZone: 'UTC' });
+  const dated = new Intl.DateTimeFormat(language, { weekday: 'short', day: 'numeric', month: 'short' });
+  const month = new Intl.DateTimeFormat(language, { month: 'long', year: 'numeric' });
+  const span = new Intl.DateTimeFormat(language, { day: 'numeric', month: 'long', year: 'numeric' });
+  const clock = new Intl.DateTimeFormat(language, { hour: '2-digit', minute: '2-digit' });
   return {
     size: bytes => {
       let [value, unit] = [bytes, 0];
@@ -48,6 +66,11 @@ export function formatOf(language: string, none: string): Format {
     },
     number: value => decimal.format(value),
     day: date => short.format(new Date(`${date}T00:00:00Z`)),
+    weekday: index => weekday.format(new Date(A_MONDAY + index * DAY_MS)),
+    weekdayAndDay: day => dated.format(day),
+    month: day => month.format(day),
+    days: (first, last) => span.formatRange(first, last),
+    clock: time => clock.format(new Date(time)),
   };
 }
 

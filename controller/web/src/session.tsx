@@ -30,7 +30,8 @@ export function useSession(): SessionState {
   return state;
 }
 
-const SESSION_KEY = ['session'];
+/** Of the query who is logged in. */
+export const SESSION_KEY = ['session'];
 
 async function ask(): Promise<Session | null> {
   try {

@@ -27,7 +27,7 @@ import MoonIcon from '@patternfly/react-icons/dist/esm/icons/moon-icon';
 import SunIcon from '@patternfly/react-icons/dist/esm/icons/sun-icon';
 import UserIcon from '@patternfly/react-icons/dist/esm/icons/user-icon';
 import { type MouseEvent, type ReactNode, useEffect, useState } from 'react';
-import { Link, NavLink, useLocation } from 'react-router';
+import { Link, NavLink, useLocation, useNavigate } from 'react-router';
 import { useToasts } from './parts/toasts.tsx';
 import { useSession } from './session.tsx';
 import { isDark, setDark } from './settings.ts';
@@ -35,15 +35,22 @@ import type { Texts } from './texts/en.ts';
 import { useWords } from './texts/index.tsx';
 
 const MAIN = 'main';
-const MENU: readonly [string, keyof Texts['nav']][] = [
+/** Where to, what it is called, and what a role must be allowed for it to be of use. */
+const MENU: readonly [string, keyof Texts['nav'], string?][] = [
   ['/', 'overview'],
   ['/vms', 'vms'],
   ['/files', 'files'],
+  ['/import', 'import'],
   ['/schedules', 'schedules'],
   ['/tasks', 'tasks'],
   ['/nodes', 'nodes'],
   ['/pools', 'pools'],
   ['/events', 'events'],
+  ['/audit', 'audit', 'audit.read'],
+  ['/tags', 'tags'],
+  ['/users', 'users', 'user.read'],
+  ['/notifications', 'notifications', 'notification.manage'],
+  ['/certificates', 'certificates', 'certificate.manage'],
 ];
 /** For so long an interruption is no news: a browser connects anew by itself. */
 const PATIENCE_MS = 5000;
@@ -123,6 +130,7 @@ function ThemeButton() {
 function AccountMenu() {
   const { texts, language, choose } = useWords();
   const { session, logout } = useSession();
+  const navigate = useNavigate();
   const { attempt } = useToasts();
   const [isOpen, setOpen] = useState(false);
   const { username } = session.user;
@@ -149,6 +157,7 @@ function AccountMenu() {
         <DropdownItem isAriaDisabled description={texts.account.version(session.version)}>
           {texts.account.signedInAs(username, texts.roles[session.role] ?? session.role)}
         </DropdownItem>
+        <DropdownItem onClick={() => void navigate('/account')}>{texts.account.title}</DropdownItem>
         <DropdownItem onClick={() => choose(language === 'en' ? 'ru' : 'en')}>
           <span lang={language === 'en' ? 'ru' : 'en'}>{texts.account.language}</span>
         </DropdownItem>
@@ -161,12 +170,13 @@ function AccountMenu() {
 function Menu() {
   const { texts } = useWords();
   const { pathname } = useLocation();
+  const { may } = useSession();
   return (
     <PageSidebar>
       <PageSidebarBody>
         <Nav aria-label={texts.menu}>
           <NavList>
-            {MENU.map(([path, name]) => {
+            {MENU.filter(([, , right]) => right === undefined || may(right)).map(([path, name]) => {
               const isActive = path === '/' ? pathname === '/' : pathname.startsWith(path);
               return (
                 <NavItem key={path} itemId={path} isActive={isActive}>

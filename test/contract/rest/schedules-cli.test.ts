@@ -1,7 +1,7 @@
 /** Scheduled tasks as a user makes them by the command line, and by a file. */
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
-import { makeRestApp, type RestApp } from './app.ts';
+import { makeRestApp, PASSWORD, type RestApp } from './app.ts';
 import { type CommandResult, virtkeep } from './command.ts';
 import { LivingNode } from './living-node.ts';
 import { enrolled, stopAll, until } from './nodes-world.ts';
@@ -45,6 +45,16 @@ test('one line makes a daily task, which is looked at and run', async () => {
   expect(ran.stdout).toBe('nightly: done\n');
   expect((await schedule(['runs', 'nightly'])).stdout).toContain('\tSUCCESS\t2 SUCCESS\t');
   expect((await schedule(['retention', 'nightly'])).stdout.match(/\tkeep\tnewest_good/g)).toHaveLength(2);
+  const stricter = await schedule(['retention', 'nightly', '--keep', '1', '--keep-days', '1']);
+  expect(stricter.stdout.match(/\tkeep\tnewest_good/g)).toHaveLength(2);
+  const week = (await schedule(['calendar', '--days', '7'])).stdout.trim().split('\n');
+  expect(week).toHaveLength(7);
+  expect(week.every(line => /\tnightly\t(full|increment)\tdue$/.test(line))).toBe(true);
+  const dry = await schedule(['create', 'weekly', '--vm', 'web', '--weekly', 'sun@02:00', '--dry-run']);
+  expect(dry.stdout.split('\n').filter(line => line.includes('\tfull\t'))).toHaveLength(20);
+  expect((await schedule(['list', '-o', 'name'])).stdout).toBe('nightly\n');
+  const yaml = (await schedule(['list', '-o', 'yaml'])).stdout;
+  expect([yaml.startsWith('- id: '), yaml.includes('\n  verbose_name: nightly\n')]).toEqual([true, true]);
 });
 
 test('a file makes them, and makes nothing when it is applied again', async () => {
@@ -72,4 +82,47 @@ test('a file makes them, and makes nothing when it is applied again', async () =
   expect(exported.stdout).toContain('verbose_name: weekly');
   expect(exported.stdout).toContain('datapool: bulk');
   expect((await schedule(['apply', '-f', '-'], exported.stdout)).stdout).toBe('= nightly\n= weekly\n');
+});
+
+test('tags, users, tokens, events and the audit are listed and changed by name; completion knows commands and names', async () => {
+  // of a login, as of somebody who gave a password
+  const { body } = await rest.call('POST', '/auth/', {
+    as: null,
+    body: { username: 'the-administrator', password: PASSWORD },
+  });
+  const run = async (argv: string[], input?: string) => {
+    const result = await virtkeep({ url, token: body.token }, argv, { input });
+    if (result.code !== 0) throw new Error(`${argv.join(' ')}: ${result.code} ${result.stderr}`);
+    return result.stdout;
+  };
+  await run(['tags', 'create', 'important', '--description', 'never lost']);
+  await run(['tags', 'add', 'important', 'web', 'db']);
+  expect(await run(['tags'])).toMatch(/^important\t2\tnever lost\t/);
+  await run(['tags', 'take', 'important', 'db']);
+  expect(await run(['tags', '-o', 'name'])).toBe('important\n');
+  await run(['users', 'add', 'carol', '--role', 'auditor'], 'correct horse battery\n');
+  await run(['users', 'set', 'carol', '--disable', '--description', 'left']);
+  expect(await run(['users'])).toContain('carol\tauditor\tno\tnever\tleft\t');
+  const token = await run(['tokens', 'create', 'script', '--days', '3'], `${PASSWORD}\n`);
+  expect(token.trim().split('.')).toHaveLength(3);
+  expect(await run(['tokens'])).toContain('script\tthe-administrator\t');
+  await run(['tokens', 'revoke', 'script']);
+  const done = await run(['audit', '--outcome', 'done', '--since', '2026-01-01']);
+  expect(done).toContain('POST /api/tags/:id/add-entities/');
+  expect(await run(['audit', '--until', '2026-01-01'])).toBe('');
+  expect(JSON.parse(await run(['events', '-o', 'json']))).toBeInstanceOf(Array);
+  expect(await run(['__complete', '--', 'vm', 'show', 'w'])).toBe('web\n');
+  expect(await run(['__complete', '--', 'tags', ''])).toBe('add\ncreate\nlist\nremove\nset\ntake\n');
+  expect(await run(['completion', 'bash'])).toContain('complete -o default -F _virtkeep virtkeep');
+  await run(['vms', 'set', 'db', '--description', 'orders', '--tag', 'important', 'new']);
+  expect((await run(['tags', '-o', 'name'])).split('\n')).toEqual(['important', 'new', '']);
+  await run(['nodes', 'set', 'n1', '--service', '--description', 'first']);
+  expect(await run(['nodes'])).toMatch(/^n1\tSERVICE\t/);
+  expect(await run(['nodes', 'show', 'n1'])).toContain('description  first');
+  await run(['nodes', 'set', 'n1', '--no-service']);
+  expect((await run(['nodes', 'enrol', 'n2'])).trim().length).toBeGreaterThan(40);
+  const unknown = await virtkeep({ url, token: body.token }, ['vms', '-o', 'xml']);
+  expect([unknown.code, unknown.stderr]).toEqual([2, expect.stringContaining('no form of output')]);
+  const changing = await virtkeep({ url, token: body.token }, ['tags', 'create', 'x', '--watch']);
+  expect([changing.code, changing.stderr]).toEqual([2, expect.stringContaining('show something')]);
 });

@@ -96,6 +96,47 @@ describe('made, changed and looked at', () => {
     expect(targets).toEqual([{ id: vm.id, verbose_name: vm.name, estimate: 5_000_000, manual_states: [] }]);
   });
 
+  test('in the calendar, with the runs that were, for as long as it is enabled', async () => {
+    const task = await make({
+      start_date: '2026-04-01T02:00:00Z',
+      options: { increment: true },
+      full_weekdays: ['sun'],
+    });
+    const calendar = async (query: string): Promise<Json[]> => {
+      const { body } = await rest.call('GET', `/api/scheduled-tasks/calendar/?limit=1000&${query}`);
+      return body.results.filter((one: Json) => one.scheduled_task.id === task.id);
+    };
+    const april = 'from=2026-03-30T00:00:00Z&to=2026-05-04T00:00:00Z';
+    const runs = await calendar(april);
+    expect(runs).toHaveLength(33);
+    expect(runs[0]).toEqual({
+      scheduled_task: { id: task.id, verbose_name: task.verbose_name },
+      time: '2026-04-01T02:00:00.000Z',
+      run: null,
+      status: null,
+      mode: 'increment',
+    });
+    expect(runs.filter(({ mode }) => mode === 'full').map(({ time }) => time.slice(0, 10))).toEqual([
+      '2026-04-05',
+      '2026-04-12',
+      '2026-04-19',
+      '2026-04-26',
+      '2026-05-03',
+    ]);
+    await rest.call('POST', `/api/scheduled-tasks/${task.id}/disable/`);
+    expect(await calendar(april)).toEqual([]);
+    const { body: started } = await rest.call('POST', `/api/scheduled-tasks/${task.id}/run/?async=1`);
+    await ended(rest, started._task.id);
+    expect(await calendar('from=2026-03-01T00:00:00Z&to=2026-03-31T00:00:00Z')).toMatchObject([
+      { run: started._task.id, status: 'SUCCESS', mode: null },
+    ]);
+    const wrong = await rest.call(
+      'GET',
+      '/api/scheduled-tasks/calendar/?from=2026-01-01T00:00:00Z&to=2026-12-01T00:00:00Z',
+    );
+    expect(wrong.body.errors[0]).toMatchObject({ msg_key: 'invalid_field', field: 'to' });
+  });
+
   test('a name is taken once; a copy has another one and is not enabled', async () => {
     const task = await make();
     const { entities, options } = task;
@@ -293,6 +334,12 @@ test('forty days of the worked pattern: full on Sundays, increments else, a limi
   expect(removed).toBeGreaterThan(0);
   const { results: verdicts } = await get(task.id, 'retention-preview/?limit=50');
   expect(verdicts.filter((one: Json) => one.action === 'delete')).toEqual([]);
+  const { body: stricter } = await rest.call('POST', `/api/scheduled-tasks/${task.id}/retention-preview/`, {
+    as: 'auditor',
+    body: { limit_days: 0, keep_count: 1 },
+  });
+  expect(stricter.results.filter((one: Json) => one.action === 'delete').length).toBeGreaterThan(0);
+  expect((await get(task.id)).keep_count).toBe(task.keep_count);
   expect(verdicts.filter((one: Json) => one.reason === 'newest_good')).toHaveLength(2);
   const { savedStates } = agent.domains.get(vm.id)!;
   expect(savedStates.map(state => state.name)).not.toContain('by hand');

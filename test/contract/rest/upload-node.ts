@@ -51,10 +51,16 @@ export class UploadNode {
   /** The node is enrolled, and the controller listens. An upload is given up after an hour. */
   static async start(): Promise<UploadNode> {
     const rest = await makeRestApp({ tls: { mode: 'off' } });
-    const node = new UploadNode(rest);
-    await enrolled(rest, 'n1', node.agent);
+    const node = await UploadNode.of(rest);
     await rest.app.listen({ host: '127.0.0.1', port: 0 });
     node.url = `http://127.0.0.1:${node.port}`;
+    return node;
+  }
+
+  /** The node is enrolled at this controller. */
+  static async of(rest: RestApp, name = 'n1'): Promise<UploadNode> {
+    const node = new UploadNode(rest);
+    await enrolled(rest, name, node.agent);
     return node;
   }
 
@@ -90,10 +96,16 @@ export class UploadNode {
     return made;
   }
 
+  /** With the controller. */
   async stop(): Promise<void> {
+    await this.leave(() => stopAll(this.rest));
+  }
+
+  /** @param between done when it does nothing any more */
+  async leave(between: () => Promise<void> = async () => {}): Promise<void> {
     this.uploads.pause();
     await until(() => this.runner.activeCount === 0);
-    await stopAll(this.rest);
+    await between();
     this.runner.close();
     this.#journal.close();
     this.#world.remove();

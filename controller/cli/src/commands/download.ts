@@ -24,7 +24,9 @@ export function addDownload(backups: Command): void {
     .option('-o, --output <path>', 'file to write, "-" for stdout (default: its own name, here)')
     .option('--member <name>', 'one member of the archive, uncompressed')
     .option('--resume', 'go on with a download that was broken off')
-    .action(async (nameOrId: string, options: DownloadOptions) => {
+    .action(async (nameOrId: string, _options, command: Command) => {
+      // elsewhere -o is a form of output, and the whole command's
+      const options = command.optsWithGlobals<DownloadOptions>();
       await withClient(async client => {
         const file = await resolveFile(client, nameOrId);
         const path = `/api/library/${file.id}/download/`;

@@ -21,26 +21,8 @@ function refs(value: unknown): string {
   return (value as { verbose_name: string }[]).map(one => one.verbose_name).join(', ');
 }
 
-/** `nodes`, `pools`, `vms`: lists, and `vms show`. */
+/** `pools`, `vms`: lists, `pools set` and `vms show`. */
 export function addLists(program: Command): void {
-  program
-    .command('nodes')
-    .description('list the nodes')
-    .action(async (_options, command: Command) => {
-      const nodes = await withClient(client => client.all('/api/nodes/'));
-      if (command.optsWithGlobals<GlobalOptions>().json) return printJson(nodes);
-      printTable(
-        ['NAME', 'STATUS', 'VERSION', 'VMS', 'RUNNING', 'ID'],
-        nodes.map(node => [
-          node.verbose_name,
-          node.status,
-          node.version,
-          node.domains_count,
-          node.domains_on_count,
-          node.id,
-        ]),
-      );
-    });
   addPools(program);
   addVms(program);
 }
@@ -75,14 +57,20 @@ function addPools(program: Command): void {
       'most bytes per second of all backups that go to it, e.g. 50M; 0: no limit',
       rate,
     )
+    .option('--readonly', 'nothing is changed in it')
+    .option('--no-readonly', 'it is changed')
+    .option('--outside', 'it belongs to others: nothing is written to it')
+    .option('--no-outside', 'it belongs to us')
     .option('--description <text>', 'free text')
     .action(
       async (
         nameOrId: string,
-        options: { backupBandwidth?: number; description?: string },
+        options: { backupBandwidth?: number; readonly?: boolean; outside?: boolean; description?: string },
         command: Command,
       ) => {
         const changes = {
+          ...(options.readonly === undefined ? {} : { readonly: options.readonly }),
+          ...(options.outside === undefined ? {} : { outside: options.outside }),
           ...(options.backupBandwidth === undefined ? {} : { backup_bandwidth: options.backupBandwidth }),
           ...(options.description === undefined ? {} : { description: options.description }),
         };

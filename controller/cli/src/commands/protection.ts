@@ -3,6 +3,7 @@ import { withClient } from '../context.ts';
 import { ExitCode } from '../exit-codes.ts';
 import { print, printJson, printTable } from '../output.ts';
 import { resolve } from '../resolve.ts';
+import { durationText } from '../table.ts';
 
 interface Protection {
   domain: { id: string; verbose_name: string };
@@ -17,12 +18,6 @@ interface Protection {
 const STATES = ['late', 'never', 'failing', 'protected', 'excluded'];
 const ALARMING = ['late', 'never', 'failing'];
 
-const UNITS: [string, number][] = [
-  ['d', 86_400],
-  ['h', 3600],
-  ['min', 60],
-];
-
 /** `protection`: the state of every VM, most urgent first; exclude, include. */
 export function addProtection(program: Command): void {
   const protection = program
@@ -34,23 +29,18 @@ export function addProtection(program: Command): void {
       'list the VMs, the most urgent first; exit code 1 when one is late, failing or has no backup',
     )
     .addOption(new Option('--state <state>', 'only VMs in this state').choices(STATES))
-    .addOption(new Option('-o, --output <form>', 'json: as --json').choices(['table', 'json']))
     .action(async (_options, command: Command) => {
-      const { state, output, json } = command.optsWithGlobals<{
-        state?: string;
-        output?: string;
-        json?: boolean;
-      }>();
+      const { state, json } = command.optsWithGlobals<{ state?: string; json?: boolean }>();
       const found = await withClient(client => client.all<Protection>('/api/protection/', { state }));
       const sorted = found.sort(mostUrgentFirst);
-      if (json || output === 'json') printJson(sorted);
+      if (json) printJson(sorted);
       else
         printTable(
           ['VM', 'STATE', 'AGE', 'LAST GOOD', 'NODE', 'REASON'],
           sorted.map(one => [
             one.domain.verbose_name,
             one.state,
-            ageText(one.age),
+            one.age === null ? '' : durationText(one.age),
             one.last_good ?? '',
             one.node.verbose_name,
             one.reason,
@@ -78,11 +68,4 @@ export function addProtection(program: Command): void {
 function mostUrgentFirst(a: Protection, b: Protection): number {
   const order = STATES.indexOf(a.state) - STATES.indexOf(b.state);
   return order || a.domain.verbose_name.localeCompare(b.domain.verbose_name, 'en');
-}
-
-/** In the largest unit of which it is two or more. */
-function ageText(age: number | null): string {
-  if (age === null) return '';
-  const [unit, seconds] = UNITS.find(([, length]) => age >= 2 * length) ?? ['s', 1];
-  return `${Math.floor(age / seconds)} ${unit}`;
 }

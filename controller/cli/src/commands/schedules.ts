@@ -5,6 +5,7 @@ import type { Client, Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { follow, type Started } from '../follow.ts';
+import { count } from '../options.ts';
 import { bytes, clean, note, print, printFields, printJson, printTable } from '../output.ts';
 import type { Named } from '../resolve.ts';
 import { type Change, carryOut, changesOf, exported, readSchedules } from '../schedules/apply.ts';
@@ -22,6 +23,10 @@ export function addSchedules(program: Command): void {
   addLooking(schedule);
   addFiles(schedule);
 }
+
+/** Records of an answer, as the API has them at most. */
+const MOST_LISTED = 1000;
+const DAY_MS = 86_400_000;
 
 const isJson = (command: Command): boolean => command.optsWithGlobals<GlobalOptions>().json === true;
 
@@ -79,7 +84,15 @@ function addMaking(schedule: Command): void {
   withSettings(schedule.command('create <name>'))
     .description('make a scheduled task')
     .option('--disabled', 'it is not due by itself yet')
-    .action(async (name: string, options: SettingOptions, command: Command) => {
+    .option('--dry-run', 'only print its next runs, and what they would be about')
+    .action(async (name: string, options: SettingOptions & { dryRun?: boolean }, command: Command) => {
+      if (options.dryRun)
+        return printPreview(
+          await withClient(async client =>
+            client.post('/api/scheduled-tasks/preview/', await withIds(client, settingsOf(options))),
+          ),
+          command,
+        );
       const made = await withClient(async client => {
         const settings = await withIds(client, settingsOf(options));
         const enabled = options.disabled ? { enabled: false } : {};
@@ -172,30 +185,20 @@ function addLooking(schedule: Command): void {
       const preview = await onTask(nameOrId, (client, { id }) =>
         client.get(`/api/scheduled-tasks/${id}/preview/`),
       );
-      if (isJson(command)) return printJson(preview);
-      for (const warning of preview.warnings as string[]) note(`warning: ${clean(warning)}`);
-      const runs = preview.runs as Json[];
-      printTable(
-        ['DUE', 'MODE', 'UNTIL'],
-        runs.map(run => [run.due_time, run.mode, run.window_end]),
-      );
-      const targets = preview.targets as Json[];
-      printTable(
-        ['VM', 'ESTIMATE', 'STATES BY HAND'],
-        targets.map(one => [
-          one.verbose_name,
-          bytes(one.estimate),
-          (one.manual_states as string[]).join(', '),
-        ]),
-      );
+      printPreview(preview, command);
     });
-  schedule
-    .command('retention <task>')
-    .description('which of its backups stay and which go after the next good one, and why')
-    .action(async (nameOrId: string, _options, command: Command) => {
-      const verdicts = await onTask(nameOrId, (client, { id }) =>
-        client.all(`/api/scheduled-tasks/${id}/retention-preview/`),
-      );
+  withSettings(schedule.command('retention <task>'))
+    .description(
+      'which of its backups stay and which go after the next good one, and why; with settings as it would be with them',
+    )
+    .action(async (nameOrId: string, options: SettingOptions, command: Command) => {
+      const verdicts = await onTask(nameOrId, async (client, task) => {
+        const path = `/api/scheduled-tasks/${task.id}/retention-preview/`;
+        const changes = await withIds(client, settingsOf(options, task));
+        if (Object.keys(changes).length === 0) return client.all(path);
+        const { results } = await client.post<{ results: Json[] }>(path, changes, { limit: MOST_LISTED });
+        return results;
+      });
       if (isJson(command)) return printJson(verdicts);
       printTable(
         ['VM', 'FILE', 'NEWEST', 'SIZE', 'ACTION', 'REASON'],
@@ -228,6 +231,30 @@ function addLooking(schedule: Command): void {
       );
     });
   schedule
+    .command('calendar')
+    .description('the runs of all scheduled tasks that are to come, and with --from those that were')
+    .option('--from <date>', 'the first day or instant (default: now)')
+    .option('--days <n>', 'so many days', count, 7)
+    .action(async ({ from, days }: { from?: string; days: number }, command: Command) => {
+      const first = from === undefined ? new Date() : new Date(from);
+      if (Number.isNaN(first.getTime())) throw new CliError(`"${from}" is no date.`, ExitCode.usage);
+      const query = {
+        from: first.toISOString(),
+        to: new Date(first.getTime() + days * DAY_MS).toISOString(),
+      };
+      const runs = await withClient(client => client.all('/api/scheduled-tasks/calendar/', query));
+      if (isJson(command)) return printJson(runs);
+      printTable(
+        ['TIME', 'TASK', 'MODE', 'STATUS'],
+        runs.map(run => [
+          run.time,
+          (run.scheduled_task as Named).verbose_name,
+          run.mode,
+          run.status ?? 'due',
+        ]),
+      );
+    });
+  schedule
     .command('queue')
     .description('what waits for its turn')
     .action(async (_options, command: Command) => {
@@ -243,6 +270,24 @@ function addLooking(schedule: Command): void {
         ]),
       );
     });
+}
+
+function printPreview(preview: Json, command: Command): void {
+  if (isJson(command)) {
+    printJson(preview);
+    return;
+  }
+  for (const warning of preview.warnings as string[]) note(`warning: ${clean(warning)}`);
+  const runs = preview.runs as Json[];
+  printTable(
+    ['DUE', 'MODE', 'UNTIL'],
+    runs.map(run => [run.due_time, run.mode, run.window_end]),
+  );
+  const targets = preview.targets as Json[];
+  printTable(
+    ['VM', 'ESTIMATE', 'STATES BY HAND'],
+    targets.map(one => [one.verbose_name, bytes(one.estimate), (one.manual_states as string[]).join(', ')]),
+  );
 }
 
 /** "2 SUCCESS, 1 FAILED". */

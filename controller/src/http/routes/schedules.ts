@@ -1,4 +1,5 @@
 /** Scheduled tasks: what is done by itself, when, and what became of it. */
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import Type from 'typebox';
 import type { DefinitionInput } from '../../services/schedules/definition.ts';
 import type { Services } from '../../services/services.ts';
@@ -19,10 +20,12 @@ import {
   Name,
   Nothing,
   ref,
+  Time,
   truth,
 } from '../schemas/common.ts';
 import {
   GIVEN_SETTINGS,
+  OccurrenceSchema,
   PreviewSchema,
   QueuedPartSchema,
   RetentionVerdictSchema,
@@ -62,6 +65,7 @@ export const scheduleRoutes: RouteModule = (app, services) => {
   changeRoutes(app, services);
   stateRoutes(app, services);
   historyRoutes(app, services);
+  calendarRoute(app, services);
   previewRoutes(app, services);
 };
 
@@ -284,6 +288,51 @@ function historyRoutes(app: App, services: Services): void {
   );
 }
 
+const DAY_MS = 86_400_000;
+const DEFAULT_DAYS = 31;
+/** Two months as a page shows them, with the days of the weeks around. */
+const MOST_DAYS = 75;
+
+function calendarRoute(app: App, services: Services): void {
+  app.get(
+    '/api/scheduled-tasks/calendar/',
+    {
+      config: { access: 'schedule.read' },
+      schema: {
+        tags,
+        summary: 'What all scheduled tasks did and will do between two instants',
+        description: `At most ${MOST_DAYS} days, and 5000 runs: of tasks that run more often the later ones are left out.`,
+        querystring: listQuery({
+          from: Type.Optional(described(Time, 'the first instant; default: now')),
+          to: Type.Optional(
+            described(Time, `the first one that is not meant; default: ${DEFAULT_DAYS} days later`),
+          ),
+        }),
+        response: { 200: listOf(OccurrenceSchema) },
+      },
+    },
+    async request => {
+      const page = parsePage(request.query, OccurrenceSchema, ['time', 'scheduled_task']);
+      const occurrences = await services.schedules.calendar(spanOf(request.query));
+      return listFromArray(request, page, occurrences, {
+        nameOf: ({ scheduled_task }) => scheduled_task.verbose_name,
+      });
+    },
+  );
+}
+
+/** @throws invalid_field */
+function spanOf(query: { from?: string; to?: string }): { from: number; to: number } {
+  const from = query.from === undefined ? Date.now() : Date.parse(query.from);
+  const to = query.to === undefined ? from + DEFAULT_DAYS * DAY_MS : Date.parse(query.to);
+  if (to <= from || to - from > MOST_DAYS * DAY_MS)
+    throw new VirtkeepError('invalid_field', {
+      field: 'to',
+      reason: `is not after from, or more than ${MOST_DAYS} days after it`,
+    });
+  return { from, to };
+}
+
 function previewRoutes(app: App, services: Services): void {
   app.get(
     '/api/scheduled-tasks/:id/preview/',
@@ -332,6 +381,29 @@ function previewRoutes(app: App, services: Services): void {
     async request => {
       const page = parsePage(request.query, RetentionVerdictSchema, ['-newest', 'filename', 'size']);
       const verdicts = await services.schedules.retentionPreview(request.params.id);
+      return listFromArray(request, page, verdicts, { nameOf: ({ filename }) => filename });
+    },
+  );
+
+  app.post(
+    '/api/scheduled-tasks/:id/retention-preview/',
+    {
+      config: { access: 'schedule.read', errors: ['schedule_not_found', ...SETTINGS_ERRORS] },
+      schema: {
+        tags,
+        operationId: 'scheduled_tasks_retention_preview_of',
+        summary:
+          'The same as it would be with other settings; what is not named is as the scheduled task has it',
+        params: IdParams,
+        querystring: listQuery({}),
+        body: body({ ...GIVEN_SETTINGS }, { limit_days: 7 }),
+        response: { 200: listOf(RetentionVerdictSchema) },
+      },
+    },
+    async request => {
+      const { idempotency_key: _key, ...input } = request.body as Given;
+      const page = parsePage(request.query, RetentionVerdictSchema, ['-newest', 'filename', 'size']);
+      const verdicts = await services.schedules.retentionPreview(request.params.id, input);
       return listFromArray(request, page, verdicts, { nameOf: ({ filename }) => filename });
     },
   );

@@ -39,6 +39,7 @@ import { OverviewSchema } from './overview.ts';
 import { PoolSchema } from './pool.ts';
 import { ProtectionSchema } from './protection.ts';
 import {
+  OccurrenceSchema,
   PreviewSchema,
   QueuedPartSchema,
   RetentionVerdictSchema,
@@ -109,6 +110,7 @@ const SCHEMAS: readonly TSchema[] = [
   PreviewSchema,
   RetentionVerdictSchema,
   QueuedPartSchema,
+  OccurrenceSchema,
   NotificationTargetSchema,
   NotificationTestSchema,
   NotificationSchema,

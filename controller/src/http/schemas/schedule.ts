@@ -356,3 +356,27 @@ export const QueuedPartSchema = record(
     not_before: nullable(Time, 'of one that is tried again: not before'),
   },
 );
+
+export const OccurrenceSchema = record(
+  'ScheduleOccurrence',
+  {
+    description: 'A run of a scheduled task in the calendar: one that was, or one that is to come',
+    example: {
+      scheduled_task: { id: STORY.schedule, verbose_name: 'nightly' },
+      time: STORY.until,
+      run: null,
+      status: null,
+      mode: 'increment',
+    },
+  },
+  {
+    scheduled_task: named('whose run it is'),
+    time: described(Time, 'when it was begun, or is due'),
+    run: nullable(Uuid, 'null: it is to come'),
+    status: nullable(oneOf(RUN_STATUSES), 'what became of it; null: it is to come'),
+    mode: nullable(
+      oneOf(['full', 'increment']),
+      'of one to come, by the weekday alone; null: it was, or is no backup',
+    ),
+  },
+);

@@ -180,3 +180,17 @@ test('what is known of a request is kept where what is not known is too long', (
   expect(requestJson(body, ['vdisk'])).toContain('the disk');
   expect(requestJson(body, ['vdisk']).length).toBeLessThan(10_000);
 });
+
+test('records are found by when they were asked for or repeated, and by what came of them', async () => {
+  audit = many();
+  await audit.record(entry({ status: 200, errorKey: null }));
+  await audit.record(entry());
+  const counted = async (filter: object) =>
+    (await audit.list({ descending: false, limit: 100, offset: 0, ...filter })).count;
+  const [hourAgo, hence] = [new Date(Date.now() - 3_600_000), new Date(Date.now() + 3_600_000)];
+  expect([await counted({ outcome: 'done' }), await counted({ outcome: 'refused' })]).toEqual([1, 1]);
+  expect([await counted({ since: hourAgo }), await counted({ since: hence })]).toEqual([2, 0]);
+  expect([await counted({ until: hourAgo }), await counted({ until: hence, outcome: 'done' })]).toEqual([
+    0, 1,
+  ]);
+});

@@ -3,7 +3,7 @@
 import { isExact, parseExact } from '@virtkeep/shared/exact-json';
 import { newId } from '@virtkeep/shared/ids';
 import { redact } from '@virtkeep/shared/log';
-import type { ExpressionBuilder } from 'kysely';
+import type { Expression, ExpressionBuilder, SqlBool } from 'kysely';
 import { addressGroup } from '../../auth/address-group.ts';
 import { listRows } from '../../store/list-rows.ts';
 import type { AuditRow, Database, Schema } from '../../store/schema.ts';
@@ -55,12 +55,20 @@ export interface AuditRecord {
   last_time: string;
 }
 
+export const AUDIT_OUTCOMES = ['done', 'refused'] as const;
+export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
+
 export interface AuditFilter {
   user?: string | undefined;
   /** An id, or a user's number. */
   entity?: string | undefined;
   /** Part of the action. */
   name?: string | undefined;
+  /** Asked for, or repeated, at this instant or later. */
+  since?: Date | undefined;
+  /** Asked for before. */
+  until?: Date | undefined;
+  outcome?: AuditOutcome | undefined;
   descending: boolean;
   limit: number;
   offset: number;
@@ -185,11 +193,11 @@ export class AuditService {
 
   async list(filter: AuditFilter): Promise<{ count: number; records: AuditRecord[] }> {
     await this.flush();
-    const { user, entity, name, descending, limit, offset } = filter;
+    const { user, name, descending, limit, offset } = filter;
     const { count, rows } = await listRows(this.#db, 'audit', {
       equal: { username: user },
       containing: { action: name },
-      and: eb => (entity === undefined ? [] : [concerns(eb, entity)]),
+      and: eb => conditions(eb, filter),
       orderBy: ['sequence'],
       descending,
       limit,
@@ -207,6 +215,24 @@ export class AuditService {
       .executeTakeFirst();
     return Number(result.numDeletedRows);
   }
+}
+
+/** From this status on a request was refused. */
+const REFUSED = 400;
+
+function conditions(
+  eb: ExpressionBuilder<Schema, 'audit'>,
+  { entity, since, until, outcome }: AuditFilter,
+): Expression<SqlBool>[] {
+  const found: Expression<SqlBool>[] = [];
+  if (entity !== undefined) found.push(concerns(eb, entity));
+  if (since !== undefined) {
+    const from = since.toISOString();
+    found.push(eb.or([eb('created', '>=', from), eb('last_time', '>=', from)]));
+  }
+  if (until !== undefined) found.push(eb('created', '<', until.toISOString()));
+  if (outcome !== undefined) found.push(eb('status', outcome === 'done' ? '<' : '>=', REFUSED));
+  return found;
 }
 
 /** Some records of users were written by number. */

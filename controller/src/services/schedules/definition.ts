@@ -320,6 +320,13 @@ export function weekdayAt(instant: number, timeZone: string): Weekday {
   return WEEKDAYS[(fromSunday + 6) % 7]!;
 }
 
+/** By the calendar alone; whether an increment is possible then is decided when it begins. */
+export function modeOn(definition: ScheduleDefinition, due: number): 'full' | 'increment' | null {
+  if (definition.action !== 'backup') return null;
+  if (!incremental(definition)) return 'full';
+  return definition.full_weekdays.includes(weekdayAt(due, definition.time_zone)) ? 'full' : 'increment';
+}
+
 /** When the window of a run ends, in ms since 1970: the first such time of day after its due time; null: never. */
 export function windowEndOf({ window_end, time_zone }: ScheduleDefinition, due: number): number | null {
   const match = TIME_OF_DAY.exec(window_end);

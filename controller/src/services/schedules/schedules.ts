@@ -9,6 +9,7 @@ import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { TagService } from '../tags/tags.ts';
 import type { TaskService, TaskState } from '../tasks/tasks.ts';
+import { coming, MOST_OCCURRENCES, type Occurrence, past, type Span } from './calendar.ts';
 import type { Clock } from './clock.ts';
 import {
   type DefinitionInput,
@@ -16,9 +17,9 @@ import {
   definitionOf,
   dueTimesOf,
   incremental,
+  modeOn,
   retentionRulesOf,
   type ScheduleDefinition,
-  weekdayAt,
   windowEndOf,
 } from './definition.ts';
 import type { KeptFiles } from './kept-files.ts';
@@ -257,6 +258,14 @@ export class ScheduleService {
     return this.#preview(this.#define({ verbose_name: 'preview', ...input }, undefined), '');
   }
 
+  /** The runs that were, and those that will be, of all tasks; many of a span that is longer than months are left out. */
+  async calendar({ from, to }: Span): Promise<Occurrence[]> {
+    const { store } = this.#dependencies;
+    const tasks = await store.tasks();
+    const runs = await store.runsBetween(new Date(from), new Date(to), MOST_OCCURRENCES);
+    return [...past(tasks, runs), ...coming(tasks, { from, to }, MOST_OCCURRENCES - runs.length)];
+  }
+
   async #estimate(definition: ScheduleDefinition, wish: Parameters<typeof forecastOf>[2]): Promise<number> {
     return Math.round((await forecastOf(this.#dependencies, definition, wish)).estimate);
   }
@@ -290,9 +299,14 @@ export class ScheduleService {
     return { runs, targets: previewed, missing, warnings: this.#warnings(definition) };
   }
 
-  /** What the rules will delete after the next backup when that is good, with the reason of each file. @throws schedule_not_found */
-  async retentionPreview(id: string): Promise<RetentionVerdict[]> {
-    const definition = await this.definition(id);
+  /**
+   * What the rules will delete after the next backup when that is good, with the reason of each file.
+   * @param changes settings that the task does not have yet
+   * @throws schedule_not_found; with changes as `create`
+   */
+  async retentionPreview(id: string, changes?: DefinitionInput): Promise<RetentionVerdict[]> {
+    const before = await this.definition(id);
+    const definition = changes === undefined ? before : this.#define(changes, before);
     const { keptFiles, clock, store } = this.#dependencies;
     if (retentionRulesOf(definition) === null) return [];
     const domains = await store.domainsOf(id);
@@ -429,13 +443,6 @@ const growsForEver = (definition: ScheduleDefinition): boolean =>
   definition.full_weekdays.length === 0 &&
   definition.increment_limit === 0 &&
   definition.keep_states === 0;
-
-/** By the calendar alone; whether an increment is possible then is decided when it begins. */
-function modeOn(definition: ScheduleDefinition, due: number): 'full' | 'increment' | null {
-  if (definition.action !== 'backup') return null;
-  if (!incremental(definition)) return 'full';
-  return definition.full_weekdays.includes(weekdayAt(due, definition.time_zone)) ? 'full' : 'increment';
-}
 
 function poolsOf(
   { options }: ScheduleDefinition,

@@ -206,6 +206,18 @@ export class ScheduleStore {
     return { count: Number(number), rows };
   }
 
+  /** Of all tasks, as they were begun; `to` is not in it. */
+  runsBetween(from: Date, to: Date, most: number): Promise<ScheduledRunRow[]> {
+    return this.#db
+      .selectFrom('scheduled_runs')
+      .selectAll()
+      .where('created', '>=', from.toISOString())
+      .where('created', '<', to.toISOString())
+      .orderBy('created')
+      .limit(most)
+      .execute();
+  }
+
   parts(runId: string): Promise<ScheduledPartRow[]> {
     return this.#db
       .selectFrom('scheduled_parts')

@@ -108,3 +108,13 @@ export type Schedule = Schemas['ScheduledTask'];
 export type EventRecord = Schemas['Event'];
 export type ShownBackup = Schemas['ShownBackup'];
 export type ProtectionState = Schemas['Protection']['state'];
+export type User = Schemas['User'];
+export type Token = Schemas['Token'];
+export type Tag = Schemas['Tag'];
+export type Vdisk = Schemas['Vdisk'];
+export type NotificationTarget = Schemas['NotificationTarget'];
+export type NotificationRecord = Schemas['Notification'];
+export type AuditRecord = Schemas['AuditRecord'];
+
+/** Of lists that the stream does not tell of. */
+export const SELDOM = { refetchInterval: 15_000 } as const;

@@ -44,6 +44,8 @@ export function throttledRefresh(client: QueryClient) {
       // how far a task is shows by itself
       if (task !== null && action === 'changed' && !isOver(task)) return;
       for (const key of SHOWN_BY[kind] ?? []) soon(key);
+      // a run of a schedule tells of itself only
+      if (task?.is_multitask) soon('schedules');
       if (kind === 'task') soon('overview');
     },
     stop: () => {

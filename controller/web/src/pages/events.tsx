@@ -38,7 +38,7 @@ export default function EventsPage() {
   );
 }
 
-function EventTable({ events }: { events: readonly EventRecord[] }) {
+export function EventTable({ events }: { events: readonly EventRecord[] }) {
   const { texts, format } = useWords();
   const words = texts.events;
   return (

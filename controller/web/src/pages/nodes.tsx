@@ -12,12 +12,14 @@ import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery, useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
 import { useSearchParams } from 'react-router';
-import { answer, api, keyFor, list, type NodeRecord, type Schemas } from '../api/client.ts';
+import { answer, api, keyFor, list, type NodeRecord, type Pool, type Schemas } from '../api/client.ts';
 import { ActionButton, ActionMenu } from '../parts/actions.tsx';
 import { Confirm, Dialog } from '../parts/confirm.tsx';
+import { LongTextField, SelectField } from '../parts/fields.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
+import { PoolOptions } from '../parts/pool-options.tsx';
 import { rightReason } from '../parts/reasons.ts';
 import { Shown } from '../parts/shown.tsx';
 import { useToasts } from '../parts/toasts.tsx';
@@ -158,7 +160,12 @@ function NodeTable({ nodes }: { nodes: readonly NodeRecord[] }) {
             </Td>
             <Td dataLabel={words.address}>{node.management_ip}</Td>
             <Td dataLabel={words.machines}>{words.machinesOn(node.domains_on_count, node.domains_count)}</Td>
-            <Td dataLabel={words.version}>{node.version || texts.none}</Td>
+            <Td dataLabel={words.version}>
+              {node.version || texts.none}
+              <div className="vk-small">
+                {words.versions(node.hypervisor.libvirt, node.hypervisor.emulator)}
+              </div>
+            </Td>
             <Td dataLabel={words.lastSeen}>{format.age(node.last_seen)}</Td>
             <Td isActionCell>
               <NodeMenu node={node} />
@@ -176,27 +183,116 @@ function NodeMenu({ node }: { node: NodeRecord }) {
   const asked = useAsked();
   const client = useQueryClient();
   const { attempt } = useToasts();
-  const [asks, setAsks] = useState(false);
+  const [params, setParams] = useSearchParams();
+  // the first steps lead here
+  const [asks, setAsks] = useState<'service' | 'edit' | 'remove' | undefined>(
+    params.get('edit') === node.id ? 'edit' : undefined,
+  );
+  const close = () => {
+    setAsks(undefined);
+    if (params.has('edit')) setParams({}, { replace: true });
+  };
   const isOut = node.status === 'SERVICE';
-  const put = async (service_mode: boolean) => {
-    await answer(api.PUT('/api/nodes/{id}/', { params: { path: { id: node.id } }, body: { service_mode } }));
+  const path = { id: node.id };
+  const done = async (call: Promise<unknown>) => {
+    await call;
     await client.invalidateQueries({ queryKey: ['nodes'] });
   };
-  const label = isOut ? words.serviceOff : words.serviceOn;
-  const reason = node.permissions.includes('update') ? undefined : rightReason('node.manage', asked);
-  const act = () => (isOut ? attempt(() => put(false)) : setAsks(true));
+  const put = (service_mode: boolean) =>
+    done(answer(api.PUT('/api/nodes/{id}/', { params: { path }, body: { service_mode } })));
+  const remove = () => done(answer(api.POST('/api/nodes/{id}/remove/', { params: { path }, body: {} })));
+  const reason = (action: string) =>
+    node.permissions.includes(action) ? undefined : rightReason('node.manage', asked);
   return (
     <>
-      <ActionMenu of={node.verbose_name} actions={[{ key: 'service', label, reason, act }]} />
-      {asks && (
+      <ActionMenu
+        of={node.verbose_name}
+        actions={[
+          { key: 'edit', label: words.change, reason: reason('update'), act: () => setAsks('edit') },
+          {
+            key: 'service',
+            label: isOut ? words.serviceOff : words.serviceOn,
+            reason: reason('update'),
+            act: () => (isOut ? attempt(() => put(false)) : setAsks('service')),
+          },
+          {
+            key: 'remove',
+            label: words.remove,
+            reason: reason('remove'),
+            act: () => setAsks('remove'),
+            isDanger: true,
+          },
+        ]}
+      />
+      {asks === 'service' && (
         <Confirm
           title={`${words.serviceOn}: ${node.verbose_name}`}
           text={words.serviceText}
           submit={words.serviceOn}
           act={() => put(true)}
-          close={() => setAsks(false)}
+          close={close}
+        />
+      )}
+      {asks === 'edit' && <EditNode node={node} done={done} close={close} />}
+      {asks === 'remove' && (
+        <Confirm
+          title={words.removeTitle(node.verbose_name)}
+          text={words.removeText}
+          submit={words.remove}
+          name={node.verbose_name}
+          act={remove}
+          close={close}
         />
       )}
     </>
+  );
+}
+
+interface EditNodeProps {
+  node: NodeRecord;
+  done: (call: Promise<unknown>) => Promise<void>;
+  close: () => void;
+}
+
+function EditNode({ node, done, close }: EditNodeProps) {
+  const { texts } = useWords();
+  const words = texts.nodes;
+  const [description, setDescription] = useState(node.description);
+  const [base_datapool, setPool] = useState(node.base_datapool ?? '');
+  const pools = useQuery({
+    queryKey: ['pools', 'of', node.id],
+    queryFn: () =>
+      list<Pool>(api.GET('/api/data-pools/', { params: { query: { node: node.id, limit: 1000 } } })),
+  });
+  const act = () => {
+    const body = { description, ...(base_datapool === '' ? {} : { base_datapool }) };
+    return done(answer(api.PUT('/api/nodes/{id}/', { params: { path: { id: node.id } }, body })));
+  };
+  return (
+    <Dialog title={words.changeTitle(node.verbose_name)} submit={texts.common.save} act={act} close={close}>
+      {fault => (
+        <>
+          <SelectField
+            id="node-pool"
+            label={words.basePool}
+            help={words.basePoolHelp}
+            options={node.base_datapool === null ? [['', texts.none]] : []}
+            value={base_datapool}
+            error={fault('base_datapool')}
+            change={setPool}
+          >
+            <PoolOptions pools={pools.data?.results} />
+          </SelectField>
+          <LongTextField
+            id="node-description"
+            label={texts.common.description}
+            maxLength={4096}
+            value={description}
+            error={fault('description')}
+            change={setDescription}
+          />
+        </>
+      )}
+    </Dialog>
   );
 }

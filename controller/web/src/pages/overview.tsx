@@ -13,11 +13,11 @@ import { Link } from 'react-router';
 import { answer, api, type Overview, type ProtectionState } from '../api/client.ts';
 import { timeZone } from '../format.ts';
 import { ProtectionLabel, StatusLabel } from '../parts/labels.tsx';
-import { Empty } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { Shown } from '../parts/shown.tsx';
 import { TaskProgress } from '../parts/task-progress.tsx';
 import { useWords } from '../texts/index.tsx';
+import { FirstSteps } from './first-steps.tsx';
 
 const STATES: readonly ProtectionState[] = ['late', 'never', 'failing', 'protected', 'excluded'];
 const SIGNS = { none: '', good: '✓', mixed: '!', failed: '✕' };
@@ -38,16 +38,9 @@ export default function OverviewPage() {
 }
 
 function Everything({ overview }: { overview: Overview }) {
-  const { texts } = useWords();
-  const words = texts.overview;
-  if (overview.nodes.count === 0)
-    return (
-      <Empty title={words.noVms} text={words.noVmsText}>
-        <Link to="/nodes?enrol=1">{words.enrol}</Link>
-      </Empty>
-    );
   return (
     <Gallery hasGutter minWidths={{ default: '100%', lg: '26rem' }}>
+      <FirstSteps overview={overview} />
       <Counts overview={overview} />
       <Running overview={overview} />
       <Urgent overview={overview} />
@@ -258,7 +251,7 @@ function NextRuns({ overview }: { overview: Overview }) {
         <ul className="vk-list">
           {overview.next_runs.map(({ id, verbose_name, next_run }) => (
             <li key={id} className="vk-row">
-              <Link to="/schedules">{verbose_name}</Link>
+              <Link to={`/schedules/${id}`}>{verbose_name}</Link>
               <span>{format.time(next_run)}</span>
               <span className="vk-small">{format.age(next_run)}</span>
             </li>

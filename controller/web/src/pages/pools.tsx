@@ -1,8 +1,11 @@
 import { Label, Progress, ProgressMeasureLocation, ProgressSize } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
-import { keepPreviousData, useQuery } from '@tanstack/react-query';
-import { AT_ONCE, api, begun, keyFor, list, type Pool } from '../api/client.ts';
+import { keepPreviousData, useQuery, useQueryClient } from '@tanstack/react-query';
+import { useState } from 'react';
+import { AT_ONCE, answer, api, begun, keyFor, list, type Pool } from '../api/client.ts';
 import { ActionMenu } from '../parts/actions.tsx';
+import { Dialog } from '../parts/confirm.tsx';
+import { CheckField, LongTextField, NumberField } from '../parts/fields.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
@@ -11,6 +14,8 @@ import { Shown } from '../parts/shown.tsx';
 import { useToasts } from '../parts/toasts.tsx';
 import { useAsked } from '../parts/use-asked.ts';
 import { useWords } from '../texts/index.tsx';
+
+const MiB = 1024 * 1024;
 
 export default function PoolsPage() {
   const { texts } = useWords();
@@ -117,6 +122,80 @@ function PoolMenu({ pool }: { pool: Pool }) {
   const reason = pool.permissions?.includes('scan')
     ? undefined
     : (rightReason('pool.scan', asked) ?? texts.reasons.node);
-  const action = { key: 'scan', label: texts.pools.scan, reason, act: () => attempt(scan) };
-  return <ActionMenu of={pool.verbose_name} actions={[action]} />;
+  const [isEditing, setEditing] = useState(false);
+  return (
+    <>
+      <ActionMenu
+        of={pool.verbose_name}
+        actions={[
+          { key: 'scan', label: texts.pools.scan, reason, act: () => attempt(scan) },
+          {
+            key: 'edit',
+            label: texts.pools.change,
+            reason: rightReason('pool.manage', asked),
+            act: () => setEditing(true),
+          },
+        ]}
+      />
+      {isEditing && <EditPool pool={pool} close={() => setEditing(false)} />}
+    </>
+  );
+}
+
+function EditPool({ pool, close }: { pool: Pool; close: () => void }) {
+  const { texts } = useWords();
+  const words = texts.pools;
+  const client = useQueryClient();
+  const [description, setDescription] = useState(pool.description);
+  const [bandwidth, setBandwidth] = useState(Math.round(pool.backup_bandwidth / MiB));
+  const [isReadonly, setReadonly] = useState(pool.readonly);
+  const [outside, setOutside] = useState(pool.outside);
+  const act = async () => {
+    const body = {
+      description,
+      ...(isReadonly === pool.readonly ? {} : { readonly: isReadonly }),
+      ...(outside === pool.outside ? {} : { outside }),
+      ...(bandwidth === Math.round(pool.backup_bandwidth / MiB) ? {} : { backup_bandwidth: bandwidth * MiB }),
+    };
+    await answer(api.PUT('/api/data-pools/{id}/', { params: { path: { id: pool.id } }, body }));
+    await client.invalidateQueries({ queryKey: ['pools'] });
+  };
+  return (
+    <Dialog title={words.changeTitle(pool.verbose_name)} submit={texts.common.save} act={act} close={close}>
+      {fault => (
+        <>
+          <NumberField
+            id="pool-bandwidth"
+            label={words.bandwidth}
+            help={texts.schedules.zeroNone}
+            value={bandwidth}
+            error={fault('backup_bandwidth')}
+            change={setBandwidth}
+          />
+          <CheckField
+            id="pool-readonly"
+            label={words.makeReadonly}
+            error={fault('readonly')}
+            isOn={isReadonly}
+            change={setReadonly}
+          />
+          <CheckField
+            id="pool-outside"
+            label={words.makeOutside}
+            error={fault('outside')}
+            isOn={outside}
+            change={setOutside}
+          />
+          <LongTextField
+            id="pool-description"
+            label={texts.common.description}
+            maxLength={4096}
+            value={description}
+            error={fault('description')}
+            change={setDescription}
+          />
+        </>
+      )}
+    </Dialog>
+  );
 }

@@ -22,7 +22,6 @@ import {
   type NodeRecord,
   newKey,
   type Pool,
-  type ShownBackup,
 } from '../api/client.ts';
 import { Empty } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
@@ -32,11 +31,10 @@ import { Failure, Shown } from '../parts/shown.tsx';
 import { Steps } from '../parts/steps.tsx';
 import { useToasts } from '../parts/toasts.tsx';
 import { useAsked } from '../parts/use-asked.ts';
+import { WhatIsIn } from '../parts/what-is-in.tsx';
 import { useSession } from '../session.tsx';
 import type { Texts } from '../texts/en.ts';
 import { useWords } from '../texts/index.tsx';
-
-const MiB = 1024 * 1024;
 
 export default function RestorePage() {
   const { texts } = useWords();
@@ -211,43 +209,6 @@ function PointStep({ file, choices, set }: StepProps) {
       </FormGroup>
       <Shown query={shown}>{backup => <WhatIsIn backup={backup} />}</Shown>
     </Form>
-  );
-}
-
-function WhatIsIn({ backup }: { backup: ShownBackup }) {
-  const { texts, format } = useWords();
-  const words = texts.restore;
-  const { configuration: vm, signature, warnings } = backup;
-  return (
-    <section aria-label={words.content}>
-      <Content component="h3">{words.content}</Content>
-      <Content component="ul">
-        {vm !== null && (
-          <Content component="li" className="vk-name">
-            {vm.verbose_name}: {texts.vm.cpus} {vm.cpu_count}, {format.size(vm.memory_count * MiB)}
-          </Content>
-        )}
-        {(vm?.disks ?? []).map(disk => (
-          <Content component="li" key={disk.id}>
-            {disk.target_dev}: {format.size(disk.virtual_size)}
-          </Content>
-        ))}
-        {signature !== null && (
-          <Content component="li">
-            {words.trust}: {words.trusts[signature.trust] ?? signature.trust}
-          </Content>
-        )}
-      </Content>
-      {warnings.length > 0 && (
-        <Alert isInline variant="warning" title={words.warnings}>
-          <ul>
-            {warnings.map(warning => (
-              <li key={warning.key}>{warning.text}</li>
-            ))}
-          </ul>
-        </Alert>
-      )}
-    </section>
   );
 }
 

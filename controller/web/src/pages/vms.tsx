@@ -1,15 +1,28 @@
-import { Button, Checkbox, ToolbarItem } from '@patternfly/react-core';
+import { Button, Checkbox, Label, ToolbarItem } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link, useNavigate } from 'react-router';
-import { api, type Domain, list, type NodeRecord, type ProtectionState } from '../api/client.ts';
+import {
+  AT_ONCE,
+  api,
+  begun,
+  type Domain,
+  keyFor,
+  list,
+  type NodeRecord,
+  type ProtectionState,
+  type Tag,
+} from '../api/client.ts';
 import { ActionMenu } from '../parts/actions.tsx';
+import { AskText, Confirm } from '../parts/confirm.tsx';
 import { PowerLabel, ProtectionLabel } from '../parts/labels.tsx';
 import { Empty, Filter, ListBar, useList } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
-import { domainReason } from '../parts/reasons.ts';
+import { domainReason, rightReason } from '../parts/reasons.ts';
 import { Shown } from '../parts/shown.tsx';
+import { TagDialog } from '../parts/tag-dialog.tsx';
+import { useToasts } from '../parts/toasts.tsx';
 import { useAsked } from '../parts/use-asked.ts';
 import { useWords } from '../texts/index.tsx';
 
@@ -17,18 +30,21 @@ const MiB = 1024 * 1024;
 /** As the API takes them. */
 const MOST_AT_ONCE = 200;
 
+const FILTERS = ['protection', 'power', 'node', 'tag'] as const;
+
 export default function VmsPage() {
   const { texts } = useWords();
   const words = texts.vms;
-  const state = useList(['protection', 'power', 'node']);
+  const state = useList(FILTERS);
   const navigate = useNavigate();
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const [protection, power, node] = ['protection', 'power', 'node'].map(state.filter);
+  const [protection, power, node, tag] = FILTERS.map(state.filter);
   const filters = {
     ...state.query,
     ...(protection ? { protection: protection as ProtectionState } : {}),
     ...(power ? { user_power_state: Number(power) } : {}),
     ...(node ? { node } : {}),
+    ...(tag ? { tag } : {}),
   };
   const query = useQuery({
     queryKey: ['domains', filters],
@@ -42,6 +58,14 @@ export default function VmsPage() {
   const nodeNames = Object.fromEntries(
     (nodes.data?.results ?? []).map(({ id, verbose_name }) => [id, verbose_name]),
   );
+  const tags = useQuery({
+    queryKey: ['tags', 'all'],
+    queryFn: () => list<Tag>(api.GET('/api/tags/', { params: { query: { limit: 1000 } } })),
+  });
+  const tagNames = Object.fromEntries(
+    (tags.data?.results ?? []).map(({ id, verbose_name }) => [id, verbose_name]),
+  );
+  const [isTagging, setTagging] = useState(false);
   const ids = [...chosen];
   return (
     <ViewPage title={words.title}>
@@ -49,6 +73,7 @@ export default function VmsPage() {
         <Filter list={state} name="protection" label={words.protection} options={texts.protection} />
         <Filter list={state} name="power" label={words.power} options={texts.power} />
         <Filter list={state} name="node" label={texts.common.node} options={nodeNames} />
+        <Filter list={state} name="tag" label={texts.tags.tag} options={tagNames} />
         <ToolbarItem>
           <Button
             isDisabled={ids.length === 0 || ids.length > MOST_AT_ONCE}
@@ -57,7 +82,11 @@ export default function VmsPage() {
             {words.backupSelected}
           </Button>
         </ToolbarItem>
+        <ToolbarItem>
+          <ManyMenu ids={ids} tag={() => setTagging(true)} />
+        </ToolbarItem>
       </ListBar>
+      {isTagging && <TagDialog ids={ids} close={() => setTagging(false)} />}
       <p className="vk-small" role="status">
         {ids.length > MOST_AT_ONCE ? words.tooMany : ids.length > 0 ? texts.list.selected(ids.length) : ''}
       </p>
@@ -126,7 +155,12 @@ function VmTable({ domains, chosen, choose }: VmTableProps) {
               />
             </Td>
             <Td dataLabel={texts.common.name} className="vk-name">
-              <Link to={`/vms/${domain.id}`}>{domain.verbose_name}</Link>
+              <Link to={`/vms/${domain.id}`}>{domain.verbose_name}</Link>{' '}
+              {domain.tags.map(one => (
+                <Label key={one.id} isCompact>
+                  {one.verbose_name}
+                </Label>
+              ))}
             </Td>
             <Td dataLabel={words.power}>
               <PowerLabel state={domain.user_power_state} />
@@ -145,6 +179,68 @@ function VmTable({ domains, chosen, choose }: VmTableProps) {
         ))}
       </Tbody>
     </Table>
+  );
+}
+
+type Many = 'start' | 'shutdown' | 'reboot' | 'snapshot';
+
+/** What is done with all that are chosen, as one task with a part for each. */
+function ManyMenu({ ids, tag }: { ids: readonly string[]; tag: () => void }) {
+  const { texts } = useWords();
+  const words = texts.vms;
+  const asked = useAsked();
+  const { attempt, started } = useToasts();
+  const [asks, setAsks] = useState<Many | undefined>();
+  const none = ids.length === 0 ? words.chooseFirst : ids.length > MOST_AT_ONCE ? words.tooMany : undefined;
+  const run = async (action: Many, verbose_name?: string) => {
+    const options = verbose_name === undefined ? {} : { options: { verbose_name } };
+    const key = keyFor('/api/domains/multi-manager/', JSON.stringify([action, ids, options]));
+    const body = { action, entity_ids: [...ids], ...options, idempotency_key: key };
+    started(await begun(api.POST('/api/domains/multi-manager/', { params: { query: AT_ONCE }, body })));
+  };
+  const power = (action: Many, isDanger = false) => ({
+    key: action,
+    label: texts.vm[action as 'start' | 'shutdown' | 'reboot'],
+    reason: none ?? rightReason('domain.power', asked),
+    act: () => (isDanger ? setAsks(action) : attempt(() => run(action))),
+    isDanger,
+  });
+  return (
+    <>
+      <ActionMenu
+        of={words.selected(ids.length)}
+        actions={[
+          { key: 'tag', label: words.tag, reason: none ?? rightReason('tag.manage', asked), act: tag },
+          power('start'),
+          power('shutdown', true),
+          power('reboot', true),
+          {
+            key: 'snapshot',
+            label: texts.vm.makeSnapshot,
+            reason: none ?? rightReason('snapshot.manage', asked),
+            act: () => setAsks('snapshot'),
+          },
+        ]}
+      />
+      {(asks === 'shutdown' || asks === 'reboot') && (
+        <Confirm
+          title={words.manyTitle(texts.vm[asks], ids.length)}
+          text={words.manyText}
+          submit={texts.vm[asks]}
+          act={() => run(asks)}
+          close={() => setAsks(undefined)}
+        />
+      )}
+      {asks === 'snapshot' && (
+        <AskText
+          title={words.manyTitle(texts.vm.makeSnapshot, ids.length)}
+          label={texts.vm.snapshotName}
+          before=""
+          act={name => run('snapshot', name)}
+          close={() => setAsks(undefined)}
+        />
+      )}
+    </>
   );
 }
 

@@ -12,6 +12,7 @@ import {
 } from '@patternfly/react-core';
 import { type ReactNode, useState } from 'react';
 import { useWords } from '../texts/index.tsx';
+import { faultsOf } from './fields.tsx';
 import { Failure } from './shown.tsx';
 
 interface DialogProps {
@@ -24,7 +25,9 @@ interface DialogProps {
   close: () => void;
   /** In place of closing it once it is done. */
   done?: () => void;
-  children: ReactNode;
+  size?: 'small' | 'medium';
+  /** May ask what is wrong with a field. */
+  children: ReactNode | ((fault: (field: string) => string | undefined) => ReactNode);
 }
 
 export function Dialog({
@@ -35,6 +38,7 @@ export function Dialog({
   act,
   close,
   done = close,
+  size = 'small',
   children,
 }: DialogProps) {
   const { texts } = useWords();
@@ -52,7 +56,7 @@ export function Dialog({
     }
   };
   return (
-    <Modal variant="small" isOpen onClose={close} aria-label={title}>
+    <Modal variant={size} isOpen onClose={close} aria-label={title}>
       <ModalHeader title={title} />
       <ModalBody>
         <Form
@@ -62,7 +66,7 @@ export function Dialog({
           }}
         >
           {error !== undefined && <Failure error={error} />}
-          {children}
+          {typeof children === 'function' ? children(faultsOf(error)) : children}
         </Form>
       </ModalBody>
       <ModalFooter>

@@ -5,11 +5,13 @@ import { AT_ONCE, answer, api, type BackupFile, begun, keyFor } from '../api/cli
 import { useWords } from '../texts/index.tsx';
 import { type Action, ActionMenu } from './actions.tsx';
 import { AskText, Confirm } from './confirm.tsx';
+import { ConvertFile, ExportFile, TrimFile } from './file-dialogs.tsx';
+import { kindsOf } from './import-kinds.ts';
 import { fileReason } from './reasons.ts';
 import { useToasts } from './toasts.tsx';
 import { useAsked } from './use-asked.ts';
 
-type Work = 'verify' | 'compress' | 'unpack' | 'remove';
+type Work = 'verify' | 'refresh' | 'remove';
 
 function work(id: string, action: Work) {
   const path = `/api/library/{id}/${action}/` as const;
@@ -29,7 +31,7 @@ export function FileMenu({ file }: { file: BackupFile }) {
   const words = texts.files;
   const asked = useAsked();
   const { attempt, started } = useToasts();
-  const [dialog, setDialog] = useState<'remove' | 'describe' | undefined>();
+  const [dialog, setDialog] = useState<'remove' | 'describe' | 'convert' | 'export' | 'trim' | undefined>();
   const { id, filename } = file;
   const close = () => setDialog(undefined);
   const reason = (action: string) => fileReason(action, file, asked);
@@ -40,10 +42,21 @@ export function FileMenu({ file }: { file: BackupFile }) {
     reason: reason(action),
     act: () => attempt(() => run(action)),
   });
+  const isArchive = file.type === 'tar';
+  const conversion = file.compressed ? 'unpack' : 'compress';
+  const importReason = kindsOf(file).length > 0 ? undefined : (reason('import_disk') ?? texts.reasons.state);
   const actions: Action[] = [
-    { key: 'restore', label: words.restore, reason: reason('restore'), to: `/restore?file=${id}` },
+    ...(isArchive
+      ? [{ key: 'restore', label: words.restore, reason: reason('restore'), to: `/restore?file=${id}` }]
+      : [{ key: 'import', label: texts.import.title, reason: importReason, to: `/import?file=${id}` }]),
     simple('verify'),
-    simple(file.compressed ? 'unpack' : 'compress'),
+    simple('refresh'),
+    {
+      key: 'convert',
+      label: words[conversion],
+      reason: reason(conversion),
+      act: () => setDialog('convert'),
+    },
     { key: 'describe', label: words.describe, reason: reason('update'), act: () => setDialog('describe') },
     {
       key: 'protect',
@@ -56,6 +69,19 @@ export function FileMenu({ file }: { file: BackupFile }) {
       label: words.download,
       reason: reason('download'),
       download: `/api/library/${id}/download/`,
+    },
+    {
+      key: 'export',
+      label: words.export,
+      reason: reason('export'),
+      act: () => setDialog('export'),
+    },
+    {
+      key: 'trim',
+      label: words.trim,
+      reason: file.states.length < 2 ? words.onePoint : reason('update'),
+      act: () => setDialog('trim'),
+      isDanger: true,
     },
     {
       key: 'remove',
@@ -78,6 +104,9 @@ export function FileMenu({ file }: { file: BackupFile }) {
           close={close}
         />
       )}
+      {dialog === 'convert' && <ConvertFile file={file} close={close} />}
+      {dialog === 'export' && <ExportFile file={file} close={close} />}
+      {dialog === 'trim' && <TrimFile file={file} close={close} />}
       {dialog === 'describe' && (
         <AskText
           title={words.describeTitle(filename)}

@@ -14,7 +14,19 @@ const RUNNING = 3;
 const DOMAIN_RIGHTS: Readonly<Record<string, string>> = {
   backup: 'backup.create',
   snapshot: 'snapshot.manage',
+  guest_command: 'guest.read',
+  guest_operation: 'guest.execute',
+  attach_vdisk: 'vdisk.attach',
+  detach_vdisk: 'vdisk.attach',
+  update: 'domain.manage',
+  rename: 'domain.manage',
+  template: 'domain.manage',
+  clone: 'domain.manage',
+  change_template: 'domain.manage',
+  remove: 'domain.manage',
 };
+/** They work on the guest that answers, whatever else works on its VM. */
+const MEANWHILE = ['guest_command', 'update'];
 
 function lacks(right: string, { texts, session }: Asked): string | undefined {
   if (session.permissions.includes(right)) return undefined;
@@ -28,7 +40,7 @@ export function domainReason(action: string, domain: Domain, asked: Asked): stri
   const { user_power_state: power, locked_by: lockedBy } = domain;
   return (
     lacks(DOMAIN_RIGHTS[action] ?? 'domain.power', asked) ??
-    (lockedBy === null ? undefined : words.locked) ??
+    (lockedBy === null || MEANWHILE.includes(action) ? undefined : words.locked) ??
     (domain.template && action === 'start' ? words.template : undefined) ??
     powerReason(action, power, asked.texts) ??
     words.unable
@@ -47,6 +59,14 @@ function powerReason(action: string, power: number, { reasons }: Texts): string 
       return power === RUNNING ? undefined : reasons.notRunning;
     case 'resume':
       return power === SUSPENDED ? undefined : reasons.notSuspended;
+    case 'clone':
+    case 'rename':
+    case 'template':
+    case 'change_template':
+      return power === OFF ? undefined : reasons.running;
+    case 'guest_command':
+    case 'guest_operation':
+      return power === RUNNING ? reasons.silent : reasons.notRunning;
     default:
       return undefined;
   }
@@ -55,6 +75,8 @@ function powerReason(action: string, power: number, { reasons }: Texts): string 
 const FILE_RIGHTS: Readonly<Record<string, string>> = {
   restore: 'backup.restore',
   download: 'library.download',
+  export: 'library.download',
+  import_disk: 'backup.restore_foreign',
 };
 const BUSY = ['CREATING', 'UPDATING', 'DELETING'];
 

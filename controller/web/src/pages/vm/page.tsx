@@ -7,35 +7,45 @@ import {
   Flex,
   Label,
   LabelGroup,
-  Tab,
-  Tabs,
-  TabTitleText,
 } from '@patternfly/react-core';
-import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { useQuery } from '@tanstack/react-query';
 import { type ReactNode, useState } from 'react';
-import { useNavigate, useParams } from 'react-router';
-import { AT_ONCE, answer, api, begun, type Domain, keyFor, list, type Task } from '../api/client.ts';
-import { type Action, ActionButton, ActionMenu } from '../parts/actions.tsx';
-import { Confirm } from '../parts/confirm.tsx';
-import { PowerLabel, ProtectionLabel } from '../parts/labels.tsx';
-import { Empty } from '../parts/list.tsx';
-import { ViewPage } from '../parts/page.tsx';
-import { domainReason } from '../parts/reasons.ts';
-import { Failure, Shown } from '../parts/shown.tsx';
-import { TaskTable } from '../parts/task-table.tsx';
-import { useToasts } from '../parts/toasts.tsx';
-import { useAsked } from '../parts/use-asked.ts';
-import { useWords } from '../texts/index.tsx';
-import { VmBackups } from './vm-backups.tsx';
-import { VmSnapshots } from './vm-snapshots.tsx';
+import { useParams } from 'react-router';
+import {
+  AT_ONCE,
+  answer,
+  api,
+  begun,
+  type Domain,
+  type EventRecord,
+  keyFor,
+  list,
+  type Task,
+} from '../../api/client.ts';
+import { type Action, ActionButton, ActionMenu } from '../../parts/actions.tsx';
+import { Confirm } from '../../parts/confirm.tsx';
+import { PowerLabel, ProtectionLabel } from '../../parts/labels.tsx';
+import { Empty } from '../../parts/list.tsx';
+import { ViewPage } from '../../parts/page.tsx';
+import { PageTabs } from '../../parts/page-tabs.tsx';
+import { domainReason } from '../../parts/reasons.ts';
+import { Failure, Shown } from '../../parts/shown.tsx';
+import { TaskTable } from '../../parts/task-table.tsx';
+import { useToasts } from '../../parts/toasts.tsx';
+import { useAsked } from '../../parts/use-asked.ts';
+import { useWords } from '../../texts/index.tsx';
+import { EventTable } from '../events.tsx';
+import { VmBackups } from './backups.tsx';
+import { VmDisks } from './disks.tsx';
+import { VmGuest } from './guest/page.tsx';
+import { useManageActions } from './manage.tsx';
+import { VmSnapshots } from './snapshots.tsx';
 
 const MiB = 1024 * 1024;
 const LAST_TASKS = 50;
-const TABS = ['details', 'backups', 'snapshots', 'tasks'] as const;
 
 export default function VmPage() {
-  const { id = '', tab = TABS[0] } = useParams();
+  const { id = '', tab } = useParams();
   const query = useQuery({
     queryKey: ['domains', 'one', id],
     queryFn: () => answer(api.GET('/api/domains/{id}/', { params: { path: { id } } })),
@@ -55,22 +65,15 @@ export default function VmPage() {
 
 interface OneVmProps {
   domain: Domain;
-  tab: string;
+  tab: string | undefined;
   /** Why what is shown could not be renewed. */
   failure: ReactNode;
 }
 
 function OneVm({ domain, tab, failure }: OneVmProps) {
   const { texts } = useWords();
-  const navigate = useNavigate();
   const words = texts.vm;
   const { id, verbose_name: name } = domain;
-  const titles = {
-    details: words.overview,
-    backups: words.backups,
-    snapshots: words.snapshots,
-    tasks: words.tasks,
-  };
   return (
     <ViewPage
       title={name}
@@ -83,22 +86,20 @@ function OneVm({ domain, tab, failure }: OneVmProps) {
       actions={<VmActions domain={domain} />}
     >
       {failure}
-      <Tabs
-        activeKey={tab}
-        aria-label={name}
-        mountOnEnter
-        unmountOnExit
-        onSelect={(_event, key) => void navigate(`/vms/${id}/${key}`, { replace: true })}
-      >
-        {TABS.map(key => (
-          <Tab key={key} eventKey={key} title={<TabTitleText>{titles[key]}</TabTitleText>}>
-            {key === 'details' && <Details domain={domain} />}
-            {key === 'backups' && <VmBackups domain={domain} />}
-            {key === 'snapshots' && <VmSnapshots domain={domain} />}
-            {key === 'tasks' && <VmTasks id={id} />}
-          </Tab>
-        ))}
-      </Tabs>
+      <PageTabs
+        label={name}
+        at={`/vms/${id}`}
+        active={tab}
+        tabs={[
+          { key: 'details', title: words.overview, content: () => <Details domain={domain} /> },
+          { key: 'backups', title: words.backups, content: () => <VmBackups domain={domain} /> },
+          { key: 'snapshots', title: words.snapshots, content: () => <VmSnapshots domain={domain} /> },
+          { key: 'disks', title: words.disks, content: () => <VmDisks domain={domain} /> },
+          { key: 'guest', title: words.guest, content: () => <VmGuest domain={domain} /> },
+          { key: 'tasks', title: words.tasks, content: () => <VmTasks id={id} /> },
+          { key: 'events', title: texts.events.title, content: () => <VmEvents id={id} /> },
+        ]}
+      />
     </ViewPage>
   );
 }
@@ -128,6 +129,7 @@ function VmActions({ domain }: { domain: Domain }) {
   const { id, verbose_name: name } = domain;
   const reason = (action: string) => domainReason(action, domain, asked);
   const run = async (action: Power, force = false) => started(await power(id, action, force));
+  const manage = useManageActions(domain);
   const actions: Action[] = [
     ...GENTLE.map(action => ({
       key: action,
@@ -149,6 +151,7 @@ function VmActions({ domain }: { domain: Domain }) {
       act: () => setAsks('off'),
       isDanger: true,
     },
+    ...manage.actions,
   ];
   const backup = async () =>
     started(
@@ -175,6 +178,7 @@ function VmActions({ domain }: { domain: Domain }) {
       />
       <ActionButton action={{ key: 'restore', label: words.restore, to: `/vms/${id}/backups` }} />
       <ActionMenu of={name} actions={actions} />
+      {manage.dialog}
       {asks === 'off' && (
         <Confirm
           title={words.powerOffTitle(name)}
@@ -209,55 +213,33 @@ function Term({ name, children }: { name: string; children: ReactNode }) {
 function Details({ domain }: { domain: Domain }) {
   const { texts, format } = useWords();
   const words = texts.vm;
-  const { guest_utils: guest, vdisks = [] } = domain;
+  const { guest_utils: guest } = domain;
   return (
-    <>
-      <DescriptionList columnModifier={{ default: '1Col', md: '2Col' }} className="vk-block">
-        <Term name={texts.common.node}>{domain.node.verbose_name}</Term>
-        <Term name={texts.vms.lastGood}>{format.time(domain.protection.last_good)}</Term>
-        <Term name={words.cpus}>{format.number(domain.cpu_count)}</Term>
-        <Term name={texts.vms.memory}>{format.size(domain.memory_count * MiB)}</Term>
-        <Term name={words.system}>{domain.os_version || domain.os_type}</Term>
-        <Term name={words.agent}>{guest.qemu_state ? words.answers : words.silent}</Term>
-        <Term name={words.addresses}>{guest.ipv4.join(', ') || texts.none}</Term>
-        <Term name={words.tags}>
-          {domain.tags.length === 0 ? (
-            texts.none
-          ) : (
-            <LabelGroup>
-              {domain.tags.map(tag => (
-                <Label key={tag.id}>{tag.verbose_name}</Label>
-              ))}
-            </LabelGroup>
-          )}
-        </Term>
-        {domain.description !== '' && (
-          <Term name={texts.common.description}>
-            <Content component="p">{domain.description}</Content>
-          </Term>
+    <DescriptionList columnModifier={{ default: '1Col', md: '2Col' }} className="vk-block">
+      <Term name={texts.common.node}>{domain.node.verbose_name}</Term>
+      <Term name={texts.vms.lastGood}>{format.time(domain.protection.last_good)}</Term>
+      <Term name={words.cpus}>{format.number(domain.cpu_count)}</Term>
+      <Term name={texts.vms.memory}>{format.size(domain.memory_count * MiB)}</Term>
+      <Term name={words.system}>{domain.os_version || domain.os_type}</Term>
+      <Term name={words.agent}>{guest.qemu_state ? words.answers : words.silent}</Term>
+      <Term name={words.addresses}>{guest.ipv4.join(', ') || texts.none}</Term>
+      <Term name={words.tags}>
+        {domain.tags.length === 0 ? (
+          texts.none
+        ) : (
+          <LabelGroup>
+            {domain.tags.map(tag => (
+              <Label key={tag.id}>{tag.verbose_name}</Label>
+            ))}
+          </LabelGroup>
         )}
-      </DescriptionList>
-      <Table aria-label={words.disks} variant="compact">
-        <Thead>
-          <Tr>
-            <Th modifier="wrap">{words.device}</Th>
-            <Th modifier="wrap">{texts.common.name}</Th>
-            <Th modifier="wrap">{texts.common.size}</Th>
-          </Tr>
-        </Thead>
-        <Tbody>
-          {vdisks.map(disk => (
-            <Tr key={disk.id}>
-              <Td dataLabel={words.device}>{disk.target_dev}</Td>
-              <Td dataLabel={texts.common.name} className="vk-name">
-                {disk.verbose_name}
-              </Td>
-              <Td dataLabel={texts.common.size}>{format.size(disk.size)}</Td>
-            </Tr>
-          ))}
-        </Tbody>
-      </Table>
-    </>
+      </Term>
+      {domain.description !== '' && (
+        <Term name={texts.common.description}>
+          <Content component="p">{domain.description}</Content>
+        </Term>
+      )}
+    </DescriptionList>
   );
 }
 
@@ -272,6 +254,22 @@ function VmTasks({ id }: { id: string }) {
     <Shown query={query}>
       {({ results }) =>
         results.length === 0 ? <Empty title={texts.vm.noTasks} /> : <TaskTable tasks={results} />
+      }
+    </Shown>
+  );
+}
+
+function VmEvents({ id }: { id: string }) {
+  const { texts } = useWords();
+  const filters = { entity: id, limit: LAST_TASKS };
+  const query = useQuery({
+    queryKey: ['events', filters],
+    queryFn: () => list<EventRecord>(api.GET('/api/events/', { params: { query: filters } })),
+  });
+  return (
+    <Shown query={query}>
+      {({ results }) =>
+        results.length === 0 ? <Empty title={texts.events.empty} /> : <EventTable events={results} />
       }
     </Shown>
   );

@@ -1,18 +1,20 @@
-import { Label } from '@patternfly/react-core';
+import { Flex, Label } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery } from '@tanstack/react-query';
-import { AT_ONCE, answer, api, begun, keyFor, list, type Schedule } from '../api/client.ts';
-import { timeZone } from '../format.ts';
-import { ActionMenu } from '../parts/actions.tsx';
-import { StatusLabel } from '../parts/labels.tsx';
-import { Empty, ListBar, useList } from '../parts/list.tsx';
-import { ViewPage } from '../parts/page.tsx';
-import { rightReason } from '../parts/reasons.ts';
-import { Shown } from '../parts/shown.tsx';
-import { useToasts } from '../parts/toasts.tsx';
-import { useAsked } from '../parts/use-asked.ts';
-import type { Texts } from '../texts/en.ts';
-import { useWords } from '../texts/index.tsx';
+import { Link } from 'react-router';
+import { api, list, type Schedule } from '../../api/client.ts';
+import { timeZone } from '../../format.ts';
+import { ActionButton, ActionMenu } from '../../parts/actions.tsx';
+import { StatusLabel } from '../../parts/labels.tsx';
+import { Empty, ListBar, useList } from '../../parts/list.tsx';
+import { ViewPage } from '../../parts/page.tsx';
+import { rightReason } from '../../parts/reasons.ts';
+import { Shown } from '../../parts/shown.tsx';
+import { useAsked } from '../../parts/use-asked.ts';
+import type { Texts } from '../../texts/en.ts';
+import { useWords } from '../../texts/index.tsx';
+import { useScheduleActions } from './actions.tsx';
+import { Queue } from './queue.tsx';
 
 export default function SchedulesPage() {
   const { texts } = useWords();
@@ -23,24 +25,38 @@ export default function SchedulesPage() {
     queryFn: () => list<Schedule>(api.GET('/api/scheduled-tasks/', { params: { query: state.query } })),
     placeholderData: keepPreviousData,
   });
+  const reason = rightReason('schedule.manage', useAsked());
+  const make = { key: 'make', label: words.make, reason, to: '/schedules/new' };
   return (
-    <ViewPage title={words.title} about={texts.common.times(timeZone())}>
+    <ViewPage
+      title={words.title}
+      about={texts.common.times(timeZone())}
+      actions={
+        <Flex gap={{ default: 'gapSm' }}>
+          <ActionButton variant="primary" action={make} />
+          <ActionButton action={{ key: 'calendar', label: words.calendar, to: '/schedules/calendar' }} />
+        </Flex>
+      }
+    >
       <ListBar list={state} count={query.data?.count} />
       <Shown query={query}>
         {({ results }) =>
           results.length === 0 ? (
-            <Empty list={state} title={words.empty} text={words.emptyText} />
+            <Empty list={state} title={words.empty} text={words.emptyText}>
+              {reason === undefined && <Link to="/schedules/new">{words.make}</Link>}
+            </Empty>
           ) : (
             <ScheduleTable schedules={results} />
           )
         }
       </Shown>
+      <Queue />
     </ViewPage>
   );
 }
 
 /** What it is for, in words. */
-function targetsOf({ all, entities, tags, nodes }: Schedule, { schedules: words }: Texts): string {
+export function targetsOf({ all, entities, tags, nodes }: Schedule, { schedules: words }: Texts): string {
   const parts = [
     all ? words.all : '',
     entities.length > 0 ? words.machines(entities.length) : '',
@@ -70,7 +86,7 @@ function ScheduleTable({ schedules }: { schedules: readonly Schedule[] }) {
         {schedules.map(schedule => (
           <Tr key={schedule.id}>
             <Td dataLabel={texts.common.name} className="vk-name">
-              {schedule.verbose_name}
+              <Link to={`/schedules/${schedule.id}`}>{schedule.verbose_name}</Link>
               {schedule.description !== '' && <div className="vk-small">{schedule.description}</div>}
               {schedule.warnings.map(warning => (
                 <div key={warning} className="vk-small">
@@ -114,39 +130,11 @@ function ScheduleTable({ schedules }: { schedules: readonly Schedule[] }) {
 }
 
 function ScheduleMenu({ schedule }: { schedule: Schedule }) {
-  const { texts } = useWords();
-  const words = texts.schedules;
-  const asked = useAsked();
-  const { attempt, started } = useToasts();
-  const { id, enabled } = schedule;
-  const path = { id };
-  const reason = (action: string) =>
-    schedule.permissions.includes(action)
-      ? undefined
-      : (rightReason('schedule.manage', asked) ?? texts.reasons.state);
-  const run = async () =>
-    started(
-      await begun(
-        api.POST('/api/scheduled-tasks/{id}/run/', {
-          params: { path, query: AT_ONCE },
-          body: { idempotency_key: keyFor(`/api/scheduled-tasks/${id}/run/`) },
-        }),
-      ),
-    );
-  const turn = () =>
-    answer(
-      enabled
-        ? api.POST('/api/scheduled-tasks/{id}/disable/', { params: { path }, body: {} })
-        : api.POST('/api/scheduled-tasks/{id}/enable/', { params: { path }, body: {} }),
-    );
-  const other = enabled ? 'disable' : 'enable';
+  const { actions, dialog } = useScheduleActions(schedule);
   return (
-    <ActionMenu
-      of={schedule.verbose_name}
-      actions={[
-        { key: 'run', label: words.run, reason: reason('run'), act: () => attempt(run) },
-        { key: other, label: words[other], reason: reason(other), act: () => attempt(turn) },
-      ]}
-    />
+    <>
+      <ActionMenu of={schedule.verbose_name} actions={actions} />
+      {dialog}
+    </>
   );
 }

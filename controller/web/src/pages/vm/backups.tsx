@@ -3,14 +3,14 @@ import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link } from 'react-router';
-import { api, type BackupFile, type Domain, list } from '../api/client.ts';
-import { FileMarks, FileMenu } from '../parts/file-actions.tsx';
-import { StatusLabel } from '../parts/labels.tsx';
-import { Empty } from '../parts/list.tsx';
-import { fileReason } from '../parts/reasons.ts';
-import { Shown } from '../parts/shown.tsx';
-import { useAsked } from '../parts/use-asked.ts';
-import { useWords } from '../texts/index.tsx';
+import { api, type BackupFile, type Domain, list } from '../../api/client.ts';
+import { FileMarks, FileMenu } from '../../parts/file-actions.tsx';
+import { StatusLabel } from '../../parts/labels.tsx';
+import { Empty } from '../../parts/list.tsx';
+import { fileReason } from '../../parts/reasons.ts';
+import { Shown } from '../../parts/shown.tsx';
+import { useAsked } from '../../parts/use-asked.ts';
+import { useWords } from '../../texts/index.tsx';
 
 const MOST = 200;
 

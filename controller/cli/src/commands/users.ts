@@ -1,0 +1,154 @@
+import { type Command, Option } from 'commander';
+import type { Client, Json } from '../client.ts';
+import { type GlobalOptions, withClient } from '../context.ts';
+import { CliError, ExitCode } from '../exit-codes.ts';
+import { count } from '../options.ts';
+import { clean, note, print, printJson, printTable } from '../output.ts';
+import { askPassword } from '../prompt.ts';
+
+const ROLES = ['administrator', 'operator', 'auditor', 'backup_service'];
+
+interface User extends Json {
+  id: number;
+  username: string;
+}
+
+const isJson = (command: Command) => command.optsWithGlobals<GlobalOptions>().json === true;
+
+/** `users` and `tokens`: who may log in, and what acts for them. */
+export function addUsers(program: Command): void {
+  const users = program.command('users').description('who may log in');
+  users
+    .command('list', { isDefault: true })
+    .description('list the users')
+    .action(async (_options, command: Command) => {
+      const all = await withClient(client => client.all('/api/users/'));
+      if (isJson(command)) return printJson(all);
+      printTable(
+        ['NAME', 'ROLE', 'ENABLED', 'LAST LOGIN', 'DESCRIPTION', 'ID'],
+        all.map(user => [
+          user.username,
+          user.role,
+          user.enabled ? 'yes' : 'no',
+          user.last_login ?? 'never',
+          user.description,
+          user.id,
+        ]),
+      );
+    });
+  users
+    .command('add <name>')
+    .description('add a user; the password is asked for, or read from stdin')
+    .addOption(new Option('--role <role>', 'what they may do').choices(ROLES).default('operator'))
+    .option('--description <text>', 'free text')
+    .action(async (username: string, options: { role: string; description?: string }, command: Command) => {
+      const password = await askPassword(`Password of ${username}: `);
+      const body = { username, password, ...options };
+      told(await withClient(client => client.post<User>('/api/users/', body)), command, 'added');
+    });
+  users
+    .command('set <name>')
+    .description('change a user')
+    .addOption(new Option('--role <role>', 'what they may do').choices(ROLES))
+    .option('--description <text>', 'free text')
+    .option('--enable', 'let them log in')
+    .option('--disable', 'no login, and the end of those that are')
+    .option('--password', 'set a password, which is asked for or read from stdin')
+    .option('--end-sessions', 'end all their logins')
+    .option('--end-tokens', 'revoke all their tokens')
+    .action(async (name: string, options: SetOptions, command: Command) => {
+      const body = await changesOf(name, options);
+      const changed = await onUser(name, (client, { id }) => client.put<User>(`/api/users/${id}/`, body));
+      told(changed, command, 'changed');
+    });
+  addTokens(program);
+}
+
+interface SetOptions {
+  role?: string;
+  description?: string;
+  enable?: boolean;
+  disable?: boolean;
+  password?: boolean;
+  endSessions?: boolean;
+  endTokens?: boolean;
+}
+
+async function changesOf(name: string, options: SetOptions): Promise<Json> {
+  const { role, description, enable, disable, password, endSessions, endTokens } = options;
+  return {
+    ...(role === undefined ? {} : { role }),
+    ...(description === undefined ? {} : { description }),
+    ...(enable ? { enabled: true } : {}),
+    ...(disable ? { enabled: false } : {}),
+    ...(password ? { password: await askPassword(`New password of ${name}: `) } : {}),
+    ...(endSessions ? { end_sessions: true } : {}),
+    ...(endTokens ? { end_tokens: true } : {}),
+  };
+}
+
+function told(user: User, command: Command, what: string): void {
+  if (isJson(command)) printJson(user);
+  else print(`${clean(user.username)}: ${what}`);
+}
+
+function onUser<T>(name: string, work: (client: Client, user: User) => Promise<T>): Promise<T> {
+  return withClient(async client => {
+    const found = (await client.all<User>('/api/users/')).find(user => user.username === name.toLowerCase());
+    if (found === undefined) throw new CliError(`There is no user "${name}".`, ExitCode.notFound);
+    return work(client, found);
+  });
+}
+
+function addTokens(program: Command): void {
+  const tokens = program.command('tokens').description('long-lived tokens of programs');
+  tokens
+    .command('list', { isDefault: true })
+    .description('list your tokens; an administrator sees all')
+    .action(async (_options, command: Command) => {
+      const all = await withClient(client => client.all('/api/tokens/'));
+      if (isJson(command)) return printJson(all);
+      printTable(
+        ['NAME', 'USER', 'EXPIRES', 'LAST USED', 'ID'],
+        all.map(token => [
+          token.name,
+          (token.user as User).username,
+          token.expires_on,
+          token.last_used ?? 'never',
+          token.id,
+        ]),
+      );
+    });
+  tokens
+    .command('create <name>')
+    .description('make a token, and print it this once; your password is asked for, or read from stdin')
+    .option('--days <n>', 'how long it lasts', count)
+    .action(async (name: string, { days }: { days?: number }, command: Command) => {
+      const password = await askPassword('Your password: ');
+      const body = { name, password, ...(days === undefined ? {} : { days }) };
+      const made = await withClient(client => client.post('/api/tokens/', body));
+      if (isJson(command)) return printJson(made);
+      note(`${name}: until ${made.expires_on}; it is shown this once`);
+      print(String(made.token));
+    });
+  tokens
+    .command('revoke <token>')
+    .description('revoke a token, by its name or id')
+    .action(async (nameOrId: string, _options, command: Command) => {
+      await withClient(async client => {
+        const found = (await client.all('/api/tokens/')).filter(
+          ({ id, name }) => id === nameOrId.toLowerCase() || name === nameOrId,
+        );
+        if (found.length !== 1)
+          throw new CliError(
+            found.length === 0
+              ? `There is no token "${nameOrId}".`
+              : `Several tokens are called "${nameOrId}": give the id.`,
+            found.length === 0 ? ExitCode.notFound : ExitCode.usage,
+          );
+        await client.post(`/api/tokens/${found[0]!.id}/remove/`);
+      });
+      if (isJson(command)) printJson({});
+      else print(`${clean(nameOrId)}: revoked`);
+    });
+}

@@ -1,0 +1,177 @@
+/** Making a scheduled task, or changing one, with a look at what it will do. */
+import {
+  ActionList,
+  ActionListItem,
+  Button,
+  Form,
+  FormFieldGroup,
+  FormFieldGroupHeader,
+} from '@patternfly/react-core';
+import { useQuery, useQueryClient } from '@tanstack/react-query';
+import { type FormEvent, type ReactNode, useState } from 'react';
+import { useNavigate, useParams } from 'react-router';
+import { answer, api, newKey, type Schedule } from '../../api/client.ts';
+import { timeZone } from '../../format.ts';
+import { CheckField, faultsOf, LongTextField, SelectField, TextField } from '../../parts/fields.tsx';
+import { ViewPage } from '../../parts/page.tsx';
+import { Failure, Shown } from '../../parts/shown.tsx';
+import { useWords } from '../../texts/index.tsx';
+import { ACTIONS, bodyOf, type Draft, draftOf, newDraft } from './draft.ts';
+import { HowFields } from './how-fields.tsx';
+import { KeptFields } from './kept-fields.tsx';
+import { LimitFields } from './limit-fields.tsx';
+import { RetentionOfDraft, WouldDo } from './preview.tsx';
+import { WhatFields } from './what-fields.tsx';
+import { WhenFields } from './when-fields.tsx';
+
+export default function ScheduleEditorPage() {
+  const { texts } = useWords();
+  const { id } = useParams();
+  const query = useQuery({
+    // what another one changes meanwhile does not change what is being written here
+    queryKey: ['shown', 'schedule', id],
+    queryFn: () => answer(api.GET('/api/scheduled-tasks/{id}/', { params: { path: { id: id ?? '' } } })),
+    enabled: id !== undefined,
+    gcTime: 0,
+  });
+  const title = id === undefined ? texts.schedules.make : texts.schedules.changeTitle;
+  return (
+    <ViewPage title={title} about={query.data?.verbose_name}>
+      {id === undefined ? (
+        <Editor first={newDraft(timeZone())} />
+      ) : (
+        <Shown query={query}>{schedule => <Editor before={schedule} first={draftOf(schedule)} />}</Shown>
+      )}
+    </ViewPage>
+  );
+}
+
+export interface FieldsProps {
+  draft: Draft;
+  set: (changes: Partial<Draft>) => void;
+  /** What is wrong with a field. */
+  fault: (field: string) => string | undefined;
+}
+
+function Editor({ before, first }: { before?: Schedule; first: Draft }) {
+  const { texts } = useWords();
+  const words = texts.schedules;
+  const navigate = useNavigate();
+  const client = useQueryClient();
+  const [draft, setDraft] = useState(first);
+  const [key] = useState(newKey);
+  const [error, setError] = useState<unknown>(undefined);
+  const [isBusy, setBusy] = useState(false);
+  const fault = faultsOf(error);
+  const set = (changes: Partial<Draft>) => setDraft(old => ({ ...old, ...changes }));
+  const save = async (event: FormEvent) => {
+    event.preventDefault();
+    if (isBusy) return;
+    setBusy(true);
+    try {
+      const { id } = await store(draft, before, key);
+      await client.invalidateQueries({ queryKey: ['schedules'] });
+      await navigate(`/schedules/${id}`);
+    } catch (refused) {
+      setError(refused);
+      setBusy(false);
+    }
+  };
+  const fields = { draft, set, fault };
+  return (
+    <Form onSubmit={event => void save(event)} isWidthLimited maxWidth="48rem">
+      <TextField
+        id="schedule-name"
+        label={texts.common.name}
+        isRequired
+        maxLength={255}
+        value={draft.verbose_name}
+        error={fault('verbose_name')}
+        change={verbose_name => set({ verbose_name })}
+      />
+      <LongTextField
+        id="schedule-description"
+        label={texts.common.description}
+        rows={2}
+        maxLength={4096}
+        value={draft.description}
+        error={fault('description')}
+        change={description => set({ description })}
+      />
+      <SelectField
+        id="schedule-action"
+        label={words.action}
+        options={ACTIONS.map(action => [action, words.actions[action] ?? action] as const)}
+        value={draft.action}
+        error={fault('action')}
+        change={action => set({ action, entities: [] })}
+      />
+      <Section title={words.when}>
+        <WhenFields {...fields} />
+      </Section>
+      <Section title={words.targets}>
+        <WhatFields {...fields} />
+      </Section>
+      {draft.action !== 'scan' && (
+        <Section title={words.how}>
+          <HowFields {...fields} />
+        </Section>
+      )}
+      {draft.action === 'backup' && (
+        <Section title={words.kept}>
+          <KeptFields {...fields} />
+        </Section>
+      )}
+      <Section title={words.limits}>
+        <LimitFields {...fields} />
+      </Section>
+      <CheckField
+        id="schedule-enabled"
+        label={words.byItself}
+        isOn={draft.enabled}
+        change={enabled => set({ enabled })}
+      />
+      <Section title={words.wouldDo}>
+        <WouldDo body={bodyOf(draft, before)} />
+        {before !== undefined && draft.action === 'backup' && (
+          <RetentionOfDraft id={before.id} body={bodyOf(draft, before)} />
+        )}
+      </Section>
+      {error !== undefined && <Failure error={error} />}
+      <ActionList>
+        <ActionListItem>
+          <Button
+            type="submit"
+            isDisabled={isBusy || draft.verbose_name === ''}
+            isLoading={isBusy}
+            spinnerAriaLabel={texts.loading}
+          >
+            {texts.common.save}
+          </Button>
+        </ActionListItem>
+        <ActionListItem>
+          <Button variant="link" onClick={() => void navigate(-1)}>
+            {texts.common.cancel}
+          </Button>
+        </ActionListItem>
+      </ActionList>
+    </Form>
+  );
+}
+
+function store(draft: Draft, before: Schedule | undefined, idempotency_key: string): Promise<Schedule> {
+  const { enabled, verbose_name } = draft;
+  const body = { ...bodyOf(draft, before), verbose_name, enabled };
+  if (before === undefined)
+    return answer(api.POST('/api/scheduled-tasks/', { body: { ...body, idempotency_key } }));
+  return answer(api.PUT('/api/scheduled-tasks/{id}/', { params: { path: { id: before.id } }, body }));
+}
+
+function Section({ title, children }: { title: string; children: ReactNode }) {
+  const id = `section-${title.replaceAll(/\W+/g, '-')}`;
+  return (
+    <FormFieldGroup header={<FormFieldGroupHeader titleText={{ text: title, id }} />}>
+      {children}
+    </FormFieldGroup>
+  );
+}

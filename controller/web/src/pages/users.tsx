@@ -1,0 +1,325 @@
+/** Who may log in, and as what. */
+import { Content, Label } from '@patternfly/react-core';
+import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
+import { keepPreviousData, useQuery, useQueryClient } from '@tanstack/react-query';
+import { useState } from 'react';
+import { useParams } from 'react-router';
+import { answer, api, keyFor, list, SELDOM, type User } from '../api/client.ts';
+import { ActionButton, ActionMenu } from '../parts/actions.tsx';
+import { Confirm, Dialog } from '../parts/confirm.tsx';
+import { CheckField, LongTextField, SelectField, TextField } from '../parts/fields.tsx';
+import { ListBar, useList } from '../parts/list.tsx';
+import { ViewPage } from '../parts/page.tsx';
+import { PageTabs } from '../parts/page-tabs.tsx';
+import { rightReason } from '../parts/reasons.ts';
+import { Shown } from '../parts/shown.tsx';
+import { TokenList } from '../parts/tokens.tsx';
+import { useAsked } from '../parts/use-asked.ts';
+import { useWords } from '../texts/index.tsx';
+
+const ROLES = ['administrator', 'operator', 'auditor', 'backup_service'] as const;
+type Role = (typeof ROLES)[number];
+
+export default function UsersPage() {
+  const { texts } = useWords();
+  const words = texts.users;
+  const { tab } = useParams();
+  const reason = rightReason('user.manage', useAsked());
+  const [isMaking, setMaking] = useState(false);
+  return (
+    <ViewPage
+      title={words.title}
+      actions={
+        <ActionButton
+          variant="primary"
+          action={{ key: 'make', label: words.add, reason, act: () => setMaking(true) }}
+        />
+      }
+    >
+      {isMaking && <AddUser close={() => setMaking(false)} />}
+      <PageTabs
+        label={words.title}
+        at="/users"
+        active={tab}
+        tabs={[
+          { key: 'list', title: words.title, content: () => <UserList /> },
+          { key: 'tokens', title: texts.tokens.title, content: () => <TokenList /> },
+          { key: 'roles', title: words.roles, content: () => <RoleList /> },
+        ]}
+      />
+    </ViewPage>
+  );
+}
+
+function UserList() {
+  const state = useList();
+  const query = useQuery({
+    queryKey: ['users', state.query],
+    queryFn: () => list<User>(api.GET('/api/users/', { params: { query: state.query } })),
+    placeholderData: keepPreviousData,
+    ...SELDOM,
+  });
+  return (
+    <>
+      <ListBar list={state} count={query.data?.count} />
+      <Shown query={query}>{({ results }) => <UserTable users={results} />}</Shown>
+    </>
+  );
+}
+
+function UserTable({ users }: { users: readonly User[] }) {
+  const { texts, format } = useWords();
+  const words = texts.users;
+  return (
+    <Table aria-label={words.title} variant="compact">
+      <Thead>
+        <Tr>
+          <Th modifier="wrap">{words.username}</Th>
+          <Th modifier="wrap">{words.role}</Th>
+          <Th modifier="wrap">{texts.common.status}</Th>
+          <Th modifier="wrap">{words.lastLogin}</Th>
+          <Th screenReaderText={texts.list.actions} />
+        </Tr>
+      </Thead>
+      <Tbody>
+        {users.map(user => (
+          <Tr key={user.id}>
+            <Td dataLabel={words.username} className="vk-name">
+              {user.username}
+              {user.description !== '' && <div className="vk-small">{user.description}</div>}
+            </Td>
+            <Td dataLabel={words.role}>{texts.roles[user.role] ?? user.role}</Td>
+            <Td dataLabel={texts.common.status}>
+              <Label isCompact variant="outline" {...(user.enabled ? { status: 'success' } : {})}>
+                {user.enabled ? words.enabled : words.disabled}
+              </Label>
+            </Td>
+            <Td dataLabel={words.lastLogin}>{format.age(user.last_login)}</Td>
+            <Td isActionCell>
+              <UserMenu user={user} />
+            </Td>
+          </Tr>
+        ))}
+      </Tbody>
+    </Table>
+  );
+}
+
+interface Changes {
+  role?: Role;
+  enabled?: boolean;
+  description?: string;
+  password?: string;
+  end_sessions?: boolean;
+  end_tokens?: boolean;
+}
+
+function useChange() {
+  const client = useQueryClient();
+  return async (id: number, body: Changes) => {
+    await answer(api.PUT('/api/users/{id}/', { params: { path: { id } }, body }));
+    await client.invalidateQueries({ queryKey: ['users'] });
+  };
+}
+
+function UserMenu({ user }: { user: User }) {
+  const { texts } = useWords();
+  const words = texts.users;
+  const change = useChange();
+  const reason = rightReason('user.manage', useAsked());
+  const [asks, setAsks] = useState<'edit' | 'password' | 'end' | undefined>();
+  const close = () => setAsks(undefined);
+  const action = (key: 'edit' | 'password' | 'end', isDanger = false) => ({
+    key,
+    label: { edit: words.change, password: words.setPassword, end: words.endSessions }[key],
+    reason,
+    act: () => setAsks(key),
+    isDanger,
+  });
+  return (
+    <>
+      <ActionMenu of={user.username} actions={[action('edit'), action('password'), action('end', true)]} />
+      {asks === 'edit' && <EditUser user={user} close={close} />}
+      {asks === 'password' && <SetPassword user={user} close={close} />}
+      {asks === 'end' && (
+        <Confirm
+          title={words.endTitle(user.username)}
+          text={words.endText}
+          submit={words.endSessions}
+          act={() => change(user.id, { end_sessions: true })}
+          close={close}
+        />
+      )}
+    </>
+  );
+}
+
+function EditUser({ user, close }: { user: User; close: () => void }) {
+  const { texts } = useWords();
+  const words = texts.users;
+  const change = useChange();
+  const [role, setRole] = useState<Role>(user.role);
+  const [enabled, setEnabled] = useState(user.enabled);
+  const [description, setDescription] = useState(user.description);
+  const act = () =>
+    change(user.id, {
+      ...(role === user.role ? {} : { role }),
+      ...(enabled === user.enabled ? {} : { enabled }),
+      description,
+    });
+  return (
+    <Dialog title={words.changeTitle(user.username)} submit={texts.common.save} act={act} close={close}>
+      {fault => (
+        <>
+          <RoleField role={role} change={setRole} error={fault('role')} />
+          <CheckField
+            id="user-enabled"
+            label={words.mayLogIn}
+            help={words.changeHelp}
+            isOn={enabled}
+            change={setEnabled}
+          />
+          <LongTextField
+            id="user-description"
+            label={texts.common.description}
+            maxLength={4096}
+            value={description}
+            error={fault('description')}
+            change={setDescription}
+          />
+        </>
+      )}
+    </Dialog>
+  );
+}
+
+function SetPassword({ user, close }: { user: User; close: () => void }) {
+  const { texts } = useWords();
+  const words = texts.users;
+  const change = useChange();
+  const [password, setPassword] = useState('');
+  const [endsTokens, setEndsTokens] = useState(false);
+  const act = () => change(user.id, { password, ...(endsTokens ? { end_tokens: true } : {}) });
+  return (
+    <Dialog
+      title={words.passwordTitle(user.username)}
+      submit={words.setPassword}
+      isReady={password !== ''}
+      act={act}
+      close={close}
+    >
+      {fault => (
+        <>
+          <TextField
+            id="user-password"
+            type="password"
+            autoComplete="new-password"
+            label={words.newPassword}
+            help={words.passwordHelp}
+            isRequired
+            value={password}
+            error={fault('password')}
+            change={setPassword}
+          />
+          <CheckField id="user-end-tokens" label={words.endTokens} isOn={endsTokens} change={setEndsTokens} />
+        </>
+      )}
+    </Dialog>
+  );
+}
+
+function RoleField({
+  role,
+  change,
+  error,
+}: {
+  role: Role;
+  change: (role: Role) => void;
+  error: string | undefined;
+}) {
+  const { texts } = useWords();
+  return (
+    <SelectField
+      id="user-role"
+      label={texts.users.role}
+      help={texts.users.roleTexts[role]}
+      options={ROLES.map(one => [one, texts.roles[one] ?? one] as const)}
+      value={role}
+      error={error}
+      change={change}
+    />
+  );
+}
+
+function AddUser({ close }: { close: () => void }) {
+  const { texts } = useWords();
+  const words = texts.users;
+  const client = useQueryClient();
+  const [username, setUsername] = useState('');
+  const [password, setPassword] = useState('');
+  const [role, setRole] = useState<Role>('operator');
+  const [description, setDescription] = useState('');
+  const act = async () => {
+    const body = { username, password, role, description, idempotency_key: keyFor('/api/users/', username) };
+    await answer(api.POST('/api/users/', { body }));
+    await client.invalidateQueries({ queryKey: ['users'] });
+  };
+  return (
+    <Dialog
+      title={words.add}
+      submit={words.add}
+      isReady={username !== '' && password !== ''}
+      act={act}
+      close={close}
+    >
+      {fault => (
+        <>
+          <TextField
+            id="user-name"
+            label={words.username}
+            help={words.usernameHelp}
+            isRequired
+            maxLength={64}
+            value={username}
+            error={fault('username')}
+            change={setUsername}
+          />
+          <TextField
+            id="user-password"
+            type="password"
+            autoComplete="new-password"
+            label={words.newPassword}
+            help={words.passwordHelp}
+            isRequired
+            value={password}
+            error={fault('password')}
+            change={setPassword}
+          />
+          <RoleField role={role} change={setRole} error={fault('role')} />
+          <LongTextField
+            id="user-description"
+            label={texts.common.description}
+            maxLength={4096}
+            value={description}
+            error={fault('description')}
+            change={setDescription}
+          />
+        </>
+      )}
+    </Dialog>
+  );
+}
+
+function RoleList() {
+  const { texts } = useWords();
+  return (
+    <dl className="vk-block">
+      {ROLES.map(role => (
+        <div key={role} className="vk-block">
+          <Content component="dt">{texts.roles[role]}</Content>
+          <Content component="dd">{texts.users.roleTexts[role]}</Content>
+        </div>
+      ))}
+    </dl>
+  );
+}

@@ -1,0 +1,210 @@
+/** Fields of forms: each with its label, what is to be known of it, and what the controller refused it for. */
+import {
+  Checkbox,
+  FormGroup,
+  FormHelperText,
+  FormSelect,
+  FormSelectOption,
+  HelperText,
+  HelperTextItem,
+  TextArea,
+  TextInput,
+} from '@patternfly/react-core';
+import type { ReactNode } from 'react';
+import { ApiError } from '../api/client.ts';
+
+export interface FieldProps {
+  id: string;
+  label: string;
+  /** What the controller refused it for. */
+  error?: string | undefined;
+  help?: string | undefined;
+  isRequired?: boolean;
+  isDisabled?: boolean;
+}
+
+/** By the name of a field what is wrong with it, or with a part of it, of a call that was refused. */
+export function faultsOf(error: unknown): (field: string) => string | undefined {
+  const faults = error instanceof ApiError ? [...error.fields] : [];
+  return field => faults.find(([name]) => name === field || name.startsWith(`${field}.`))?.[1];
+}
+
+const helpId = (id: string) => `${id}-help`;
+
+/** Attributes of the input itself. */
+function attributes({ id, error, help, isRequired = false, isDisabled = false }: FieldProps) {
+  return {
+    id,
+    isRequired,
+    isDisabled,
+    validated: error === undefined ? ('default' as const) : ('error' as const),
+    ...(error === undefined && help === undefined ? {} : { 'aria-describedby': helpId(id) }),
+  };
+}
+
+/** Around an input of any kind. */
+export function Field({
+  id,
+  label,
+  error,
+  help,
+  isRequired = false,
+  children,
+}: FieldProps & { children: ReactNode }) {
+  return (
+    <FormGroup label={label} fieldId={id} isRequired={isRequired}>
+      {children}
+      <FieldHelp id={id} error={error} help={help} />
+    </FormGroup>
+  );
+}
+
+function FieldHelp({ id, error, help }: Pick<FieldProps, 'id' | 'error' | 'help'>) {
+  if (error === undefined && help === undefined) return null;
+  return (
+    <FormHelperText>
+      <HelperText id={helpId(id)} aria-live="polite">
+        <HelperTextItem variant={error === undefined ? 'default' : 'error'}>{error ?? help}</HelperTextItem>
+      </HelperText>
+    </FormHelperText>
+  );
+}
+
+interface TextFieldProps extends FieldProps {
+  value: string;
+  change: (value: string) => void;
+  type?: 'text' | 'password' | 'date' | 'time' | 'email' | 'url';
+  maxLength?: number;
+  autoComplete?: string;
+}
+
+export function TextField(props: TextFieldProps) {
+  const { value, change, type = 'text', maxLength, autoComplete } = props;
+  return (
+    <Field {...props}>
+      <TextInput
+        {...attributes(props)}
+        type={type}
+        value={value}
+        {...(maxLength === undefined ? {} : { maxLength })}
+        autoComplete={autoComplete ?? 'off'}
+        onChange={(_event, text) => change(text)}
+      />
+    </Field>
+  );
+}
+
+export function LongTextField(props: Omit<TextFieldProps, 'type' | 'autoComplete'> & { rows?: number }) {
+  const { value, change, maxLength, rows } = props;
+  return (
+    <Field {...props}>
+      <TextArea
+        {...attributes(props)}
+        value={value}
+        resizeOrientation="vertical"
+        {...(rows === undefined ? {} : { rows })}
+        {...(maxLength === undefined ? {} : { maxLength })}
+        onChange={(_event, text) => change(text)}
+      />
+    </Field>
+  );
+}
+
+interface NumberFieldProps extends FieldProps {
+  value: number;
+  change: (value: number) => void;
+  min?: number;
+  max?: number;
+}
+
+/** A whole number; what is none counts as the least. */
+export function NumberField(props: NumberFieldProps) {
+  const { value, change, min = 0, max } = props;
+  return (
+    <Field {...props}>
+      <TextInput
+        {...attributes(props)}
+        type="number"
+        className="vk-number"
+        min={min}
+        {...(max === undefined ? {} : { max })}
+        value={value}
+        onChange={(_event, text) => change(Math.max(min, Math.trunc(Number(text)) || 0))}
+      />
+    </Field>
+  );
+}
+
+interface SelectFieldProps<T extends string> extends FieldProps {
+  value: T;
+  change: (value: T) => void;
+  /** Values with their words, or options of another kind. */
+  options: readonly (readonly [T, string])[];
+  children?: ReactNode;
+}
+
+export function SelectField<T extends string>(props: SelectFieldProps<T>) {
+  const { value, change, options, children } = props;
+  return (
+    <Field {...props}>
+      <FormSelect {...attributes(props)} value={value} onChange={(_event, chosen) => change(chosen as T)}>
+        {options.map(([key, word]) => (
+          <FormSelectOption key={key} value={key} label={word} />
+        ))}
+        {children}
+      </FormSelect>
+    </Field>
+  );
+}
+
+interface CheckFieldProps extends Pick<FieldProps, 'id' | 'label' | 'error' | 'help' | 'isDisabled'> {
+  isOn: boolean;
+  change: (isOn: boolean) => void;
+}
+
+export function CheckField({ id, label, error, help, isDisabled = false, isOn, change }: CheckFieldProps) {
+  return (
+    <Checkbox
+      id={id}
+      label={label}
+      description={error ?? help}
+      isDisabled={isDisabled}
+      isChecked={isOn}
+      onChange={(_event, on) => change(on)}
+    />
+  );
+}
+
+interface ChecksProps<T extends string> extends FieldProps {
+  options: readonly (readonly [T, string])[];
+  chosen: readonly T[];
+  change: (chosen: T[]) => void;
+}
+
+/** Several of a few, in their order. */
+export function Checks<T extends string>({
+  id,
+  label,
+  error,
+  help,
+  options,
+  chosen,
+  change,
+}: ChecksProps<T>) {
+  const turn = (value: T, on: boolean) =>
+    change(options.map(([key]) => key).filter(key => (key === value ? on : chosen.includes(key))));
+  return (
+    <FormGroup role="group" label={label} fieldId={id} isInline>
+      {options.map(([value, word]) => (
+        <Checkbox
+          key={value}
+          id={`${id}-${value}`}
+          label={word}
+          isChecked={chosen.includes(value)}
+          onChange={(_event, on) => turn(value, on)}
+        />
+      ))}
+      <FieldHelp id={id} error={error} help={help} />
+    </FormGroup>
+  );
+}

@@ -1,0 +1,111 @@
+/** How every management page looks to a program that judges for people who do not see, or point, well: in both themes, wide and narrow. */
+import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { ended } from '../contract/rest/nodes-world.ts';
+import {
+  beginBackup,
+  failBackup,
+  goTo,
+  logIn,
+  look,
+  settled,
+  startWorld,
+  type Watched,
+  type WebWorld,
+} from './web-world.ts';
+
+let world: WebWorld;
+let seen: Watched;
+
+beforeAll(async () => {
+  world = await startWorld();
+  seen = await look(world);
+});
+afterAll(async () => {
+  await seen?.context.close();
+  await world?.close();
+});
+
+/** Rules of what changes with the colours and the width. */
+const OF_LOOKS = [
+  'color-contrast',
+  'target-size',
+  'label-content-name-mismatch',
+  'aria-hidden-focus',
+  'scrollable-region-focusable',
+];
+
+const at = (path: string) => `${world.url}/ui/${path}`;
+
+/** As a link leads there. */
+async function follow(path: string, heading: string): Promise<void> {
+  const { page } = seen;
+  await page.evaluate(
+    `history.pushState(null, '', '/ui/${path}'); dispatchEvent(new PopStateEvent('popstate'))`,
+  );
+  await page.getByRole('heading', { level: 1, name: heading, exact: true }).waitFor();
+}
+
+test('every page passes in light and dark, wide and 320 pixels wide, and nothing runs out of its side', async () => {
+  const { page } = seen;
+  const { web } = world.domains;
+  await failBackup(world, web);
+  const file = await world.backUp(web, new Date(Date.now() - 3_600_000), 3);
+  world.node.agent.addState(web.id, { name: 'before-upgrade' });
+  const { body } = await world.rest.call('POST', '/api/scheduled-tasks/', {
+    body: { verbose_name: 'nightly', action: 'backup', periodicity: 'daily', all: true },
+  });
+  const schedule = body.id;
+  const { task } = await beginBackup(world, world.domains.database);
+  world.node.agent.progress(task, 'copy', 1n << 29n, 1n << 31n);
+  await logIn(seen, at(''));
+  const pages: [string, string][] = [
+    ['', 'Overview'],
+    ['vms', 'Virtual machines'],
+    [`vms/${web.id}`, 'web-1'],
+    [`vms/${web.id}/backups`, 'web-1'],
+    [`vms/${web.id}/snapshots`, 'web-1'],
+    [`vms/${web.id}/disks`, 'web-1'],
+    [`vms/${web.id}/guest`, 'web-1'],
+    [`vms/${web.id}/events`, 'web-1'],
+    [`backup?vm=${web.id}`, 'Back up'],
+    [`restore?file=${file}`, 'Restore'],
+    ['files', 'Backup files'],
+    ['import', 'Import'],
+    ['schedules', 'Schedules'],
+    [`schedules/${schedule}`, 'nightly'],
+    [`schedules/${schedule}/edit`, 'Change a schedule'],
+    ['schedules/calendar', 'Calendar'],
+    ['tasks', 'Tasks'],
+    ['nodes', 'Nodes'],
+    ['pools', 'Data pools'],
+    ['events', 'Events'],
+    ['audit', 'Audit'],
+    ['tags', 'Tags'],
+    ['users', 'Users'],
+    ['certificates', 'Certificates'],
+    ['notifications', 'Notifications'],
+    ['account', 'Account'],
+    ['nowhere', 'There is no such page.'],
+  ];
+  let before = '';
+  for (const [path, heading] of pages) {
+    await page.setViewportSize({ width: 1280, height: 900 });
+    // loading all programs anew for each page takes long; two pages of one heading could be mistaken for each other
+    if (heading === before) await goTo(seen, at(path), heading);
+    else await follow(path, heading);
+    before = heading;
+    await settled(seen);
+    await seen.inspect();
+    await seen.page.getByRole('button', { name: 'Dark theme' }).click();
+    await page.setViewportSize({ width: 320, height: 700 });
+    await seen.inspect(OF_LOOKS);
+    const width = await page.evaluate('document.documentElement.scrollWidth');
+    if (Number(width) > 320) seen.faults.push(`${path}: ${width} pixels wide`);
+    await seen.page.getByRole('button', { name: 'Light theme' }).click();
+  }
+  world.node.agent.succeed(task, {
+    file: world.node.agent.setFile({ poolId: world.pool.id, domainId: world.domains.database.id }),
+  });
+  await ended(world.rest, task);
+  expect(seen.faults).toEqual([]);
+});

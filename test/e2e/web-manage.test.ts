@@ -1,0 +1,381 @@
+/** What administrators do on the management pages: schedules, users, tokens, tags, disks of other VMs, guests, files of others, a new controller. */
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Locator, Page } from 'playwright-core';
+import { makeRestApp, PASSWORD } from '../contract/rest/app.ts';
+import { ended, until } from '../contract/rest/nodes-world.ts';
+import { UploadNode } from '../contract/rest/upload-node.ts';
+import {
+  goTo,
+  HOSTILE_NAME,
+  logIn,
+  look,
+  settled,
+  startWorld,
+  type Watched,
+  type WebWorld,
+} from './web-world.ts';
+
+let world: WebWorld;
+let seen: Watched;
+let page: Page;
+
+beforeAll(async () => {
+  world = await startWorld();
+});
+afterAll(() => world?.close());
+
+beforeEach(async () => {
+  seen = await look(world);
+  page = seen.page;
+});
+afterEach(async () => {
+  await seen.context.close();
+  expect(seen.faults).toEqual([]);
+});
+
+const at = (path: string) => `${world.url}/ui/${path}`;
+const button = (name: string) => page.getByRole('button', { name, exact: true });
+const row = (text: string): Locator => page.getByRole('row').filter({ hasText: text });
+const calls = (kind: string) => world.node.agent.calls.filter(call => call.kind === kind);
+const field = (name: string) => page.getByLabel(name, { exact: true });
+const dialog = () => page.getByRole('dialog');
+
+async function choose(of: string, action: string): Promise<void> {
+  await button(`Actions of ${of}`).first().click();
+  await page.getByRole('menuitem', { name: action, exact: true }).click();
+}
+
+/** The browser writes into its console that a call was refused, which is no fault of the page. */
+function forgive(status: number): void {
+  for (let index = seen.faults.length - 1; index >= 0; index -= 1)
+    if (seen.faults[index]!.includes(`status of ${status}`)) seen.faults.splice(index, 1);
+}
+
+/** Ends what was begun last on the node. */
+function giveUp(kind: string): void {
+  world.node.agent.fail(calls(kind).at(-1)!.request.operationId, new VirtkeepError('canceled'));
+}
+
+test('a schedule is made with a look at what it will do, changed, seen in the calendar, run and removed', async () => {
+  await world.backUp(world.domains.web, new Date(Date.now() - 3_600_000), 2);
+  await logIn(seen, at('schedules'));
+  await button('Make a schedule').click();
+  await page.locator('#schedule-name').fill('each night');
+  await page.getByRole('grid', { name: 'Next runs' }).getByText('full').first().waitFor();
+  await field('Kind').selectOption({ label: 'Extend the newest backup' });
+  await page.getByRole('grid', { name: 'Next runs' }).getByText('increment').first().waitFor();
+  await page.getByRole('group', { name: 'On these weekdays a full backup' }).getByLabel('Sun').check();
+  await page.getByRole('radio', { name: 'Some of them, by what is chosen here' }).check();
+  await page.getByRole('textbox', { name: 'Virtual machines' }).fill('web');
+  await button('web-1').click();
+  await page.getByText('What it would be about now: 1 thing').waitFor();
+  await field('So many backups of a machine stay').fill('2');
+  await seen.inspect();
+  await button('Save').click();
+  await page.getByRole('heading', { level: 1, name: 'each night' }).waitFor();
+  await page.getByRole('grid', { name: 'Next runs' }).getByRole('row').nth(5).waitFor();
+  const { results } = (await world.rest.call('GET', '/api/scheduled-tasks/')).body;
+  expect(results).toMatchObject([
+    {
+      verbose_name: 'each night',
+      all: false,
+      entities: [world.domains.web.id],
+      full_weekdays: ['sun'],
+      keep_count: 2,
+    },
+  ]);
+  // two o'clock as the clocks of this browser show it
+  const { start_date, time_zone } = results[0];
+  expect([time_zone, new Date(start_date).toLocaleTimeString('de', { timeZone: time_zone })]).toEqual([
+    'Europe/Berlin',
+    '02:00:00',
+  ]);
+  // another one cannot have its name, which stands at the field
+  await goTo(seen, at('schedules/new'), 'Make a schedule');
+  await page.locator('#schedule-name').fill('each night');
+  await button('Save').click();
+  await page.locator('#schedule-name-help').waitFor();
+  expect(await page.locator('#schedule-name').getAttribute('aria-invalid')).toBe('true');
+  forgive(409);
+  await goTo(seen, at('schedules/calendar'), 'Calendar');
+  await page.getByRole('link', { name: 'each night' }).first().waitFor();
+  await button('Week').click();
+  await button('Later').click();
+  await page.getByRole('link', { name: 'each night' }).nth(6).waitFor();
+  await page.getByRole('link', { name: 'each night' }).first().click();
+  await button('Run now').click();
+  await until(() => calls('backup').length > 0);
+  await until(() => calls('backup').at(-1)!.request.domainId === world.domains.web.id);
+  giveUp('backup');
+  await page.getByRole('tab', { name: 'Runs', exact: true }).click();
+  await page
+    .getByRole('grid', { name: 'Runs' })
+    .getByText(/Cancelled|Failed/)
+    .first()
+    .waitFor();
+  await choose('each night', 'Remove');
+  await dialog().getByLabel('Type each night to confirm').fill('each night');
+  await dialog().getByRole('button', { name: 'Remove' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Schedules' }).waitFor();
+  await page.getByText('No schedules').waitFor();
+  // the stream told of its end before the page was left
+  forgive(404);
+});
+
+test('a user is added, changed and logged out; a token is shown once and revoked', async () => {
+  await logIn(seen, at('users'));
+  await button('Add a user').click();
+  await dialog().getByLabel('User name').fill('carol');
+  await dialog().getByLabel('New password').fill('short');
+  await dialog().getByRole('button', { name: 'Add a user' }).click();
+  await page.locator('#user-password-help').getByText('at least 10 characters', { exact: false }).waitFor();
+  forgive(400);
+  await dialog().getByLabel('New password').fill('correct horse battery');
+  await seen.inspect();
+  await dialog().getByRole('button', { name: 'Add a user' }).click();
+  await row('carol').getByText('operator').waitFor();
+  await choose('carol', 'Change');
+  await dialog().getByLabel('Role').selectOption({ label: 'auditor' });
+  await dialog().getByRole('button', { name: 'Save' }).click();
+  await row('carol').getByText('auditor').waitFor();
+  await choose('carol', 'End all logins');
+  await dialog().getByRole('button', { name: 'End all logins' }).click();
+  await dialog().waitFor({ state: 'detached' });
+  await goTo(seen, at('account'), 'Account');
+  await button('Make a token').click();
+  await dialog().getByLabel('What it is for').fill('nightly script');
+  await dialog().getByLabel('Your password, once more').fill(PASSWORD);
+  await dialog().getByRole('button', { name: 'Make a token' }).click();
+  const token = await page.getByRole('textbox', { name: 'The token' }).inputValue();
+  expect(token.split('.')).toHaveLength(3);
+  await seen.inspect();
+  await button('Close').click();
+  await row('nightly script').waitFor();
+  expect(await page.content()).not.toContain(token.slice(-20));
+  await choose('nightly script', 'Revoke');
+  await dialog().getByRole('button', { name: 'Revoke' }).click();
+  await row('nightly script').waitFor({ state: 'detached' });
+  await button('Change the password').click();
+  await dialog().getByLabel('New password', { exact: false }).first().fill('correct horse battery');
+  await dialog().getByLabel('New password, once more').fill('correct horse');
+  await dialog().getByText('It differs from the one above.').waitFor();
+});
+
+test('of an end of all logins the page of who is logged in knows by itself', async () => {
+  await logIn(seen, at('account'), 'the-operator');
+  await button('End all logins').click();
+  await dialog().getByRole('button', { name: 'End all logins' }).click();
+  await page.getByLabel('User name').waitFor();
+  forgive(401);
+});
+
+test('machines are tagged together and found by it', async () => {
+  await logIn(seen, at('vms'));
+  await page.getByRole('checkbox', { name: 'Select web-1' }).check();
+  await page.getByRole('checkbox', { name: 'Select mail' }).check();
+  await choose('the 2 selected', 'Tag');
+  await dialog().getByLabel('Tag', { exact: false }).last().selectOption({ label: 'Make a tag' });
+  await dialog().getByLabel('Name').fill('important');
+  await seen.inspect();
+  await dialog().getByRole('button', { name: 'Add the tag' }).click();
+  await row('web-1').getByText('important').waitFor();
+  await page.getByLabel('Tag', { exact: true }).selectOption({ label: 'important' });
+  await row('database').waitFor({ state: 'detached' });
+  await goTo(seen, at('tags'), 'Tags');
+  await row('important').getByRole('link').getByText('2').waitFor();
+});
+
+test('a disk of one machine is attached to another, and a command runs in a guest', async () => {
+  const { agent } = world.node;
+  agent.guestCommands = ['guest-exec', 'guest-ping', 'guest-new'].map(name => ({
+    name,
+    enabled: true,
+    successResponse: true,
+  })) as never;
+  agent.runGuestCommand = async ({ command, argumentsJson }) =>
+    JSON.stringify(
+      command === 'guest-exec'
+        ? { exited: true, exitcode: 0, 'out-data': `${HOSTILE_NAME} ${argumentsJson}` }
+        : { said: argumentsJson },
+    );
+  agent.sshKeys.set('root', [`ssh-ed25519 AAAA ${HOSTILE_NAME}`]);
+  const { web, database } = world.domains;
+  await logIn(seen, at(`vms/${web.id}/disks`));
+  await button('Attach a disk').click();
+  await dialog().getByRole('button', { name: 'system' }).nth(1).waitFor();
+  const others = dialog().getByRole('listitem').filter({ hasText: 'database' });
+  await others.getByRole('button').click();
+  await seen.inspect();
+  await dialog().getByRole('button', { name: 'Attach a disk' }).click();
+  await until(() => calls('attach_disk').length > 0);
+  expect(calls('attach_disk').at(-1)!.request).toMatchObject({
+    domainId: web.id,
+    diskId: database.disks[0]!.id,
+  });
+  giveUp('attach_disk');
+  await page.getByRole('tab', { name: 'Guest' }).click();
+  await field('Command').selectOption('guest-exec');
+  await page.getByRole('textbox', { name: 'path', exact: true }).fill('/bin/ls');
+  await field('arg').fill('-l\n/tmp');
+  await button('Run').click();
+  const result = page.getByRole('region', { name: 'Result' });
+  await result.getByText('"arg":["-l","/tmp"]').waitFor();
+  await result.getByText(HOSTILE_NAME).first().waitFor();
+  // of a command that nobody here knows the arguments are written as they go
+  await field('Command').selectOption('guest-new');
+  await field('fargs').fill('{"a": [1]}');
+  await button('Run').click();
+  await result.getByText('{\\"a\\":[1]}').waitFor();
+  await button('Show the keys').click();
+  await page.getByRole('list', { name: 'SSH keys' }).getByText(HOSTILE_NAME).waitFor();
+  expect(await page.locator('main img, main script').count()).toBe(0);
+  await button('Join a directory').click();
+  await dialog().getByLabel('DNS name of the directory').fill('corp.example.org');
+  await dialog().getByLabel('Login of who may do this there').fill('joiner');
+  await dialog().getByLabel('Password').fill('secret of the directory');
+  await seen.inspect();
+  await dialog().getByRole('button', { name: 'Join a directory' }).click();
+  await until(() => calls('join_directory').length > 0);
+  expect(calls('join_directory').at(-1)!.request).toMatchObject({ login: 'joiner' });
+  giveUp('join_directory');
+});
+
+test('a file is brought in by parts, goes on after it was cut off, and is there whole', async () => {
+  const root = mkdtempSync(join(tmpdir(), 'virtkeep-web-'));
+  const node = await UploadNode.of(world.rest, 'uploads');
+  try {
+    mkdirSync(join(root, 'pool', 'backups'), { recursive: true });
+    const pool = await node.addPool(join(root, 'pool'), { name: 'incoming' });
+    const bytes = randomBytes(8 * 1024 * 1024 + 17);
+    await logIn(seen, at('import'));
+    await page.getByText('Choose a data pool first.').waitFor();
+    await page.getByLabel('Data pool').selectOption(pool.id);
+    let parts = 0;
+    await seen.context.route('**/api/library/upload/*/', route => {
+      if (route.request().method() !== 'PATCH') return route.continue();
+      parts += 1;
+      return parts === 2 ? route.abort('connectionreset') : route.continue();
+    });
+    await page
+      .locator('input[type=file]')
+      .setInputFiles({ name: 'appliance.ova', mimeType: 'application/octet-stream', buffer: bytes });
+    await page.getByText(/8 MiB \/ 8 MiB · is there/).waitFor();
+    await seen.inspect();
+    expect(parts).toBe(3);
+    expect(readFileSync(join(root, 'pool', 'backups', 'appliance.ova')).equals(bytes)).toBe(true);
+    await button('Leave out appliance.ova').click();
+    expect(await page.evaluate('Object.keys(localStorage)')).not.toContain('virtkeep.uploads');
+    const cut = seen.faults.filter(fault => !fault.includes('ERR_CONNECTION_RESET'));
+    seen.faults.splice(0, seen.faults.length, ...cut);
+  } finally {
+    await node.leave(() => node.agent.stop());
+    rmSync(root, { recursive: true, force: true });
+  }
+});
+
+test('an appliance of several machines becomes a machine: which, in which configuration, on which network', async () => {
+  const { agent } = world.node;
+  const ova = agent.setFile({
+    poolId: world.pool.id,
+    filename: 'shop.ova',
+    type: 'OVA',
+    states: [],
+    domainName: 'shop',
+  });
+  const { body: scan } = await world.rest.call('POST', `/api/data-pools/${world.pool.id}/scan/?async=1`, {
+    body: {},
+  });
+  const files = [...agent.files.values()].filter(({ poolId }) => poolId === world.pool.id);
+  agent.succeed(scan._task.id, { files });
+  await ended(world.rest, scan._task.id);
+  const configurations = [
+    { id: 'small', label: 'Small', description: 'for trying', isDefault: true },
+    { id: 'large', label: 'Large', description: 'for work', isDefault: false },
+  ];
+  const system = (id: string) => ({
+    id,
+    name: id,
+    configurations,
+    cpuCount: 2,
+    memoryCount: 2048n,
+    diskCount: 1,
+  });
+  agent.show = ShowBackupResponse.fromPartial({
+    ...agent.show,
+    systems: [system('shop'), system(HOSTILE_NAME)] as never,
+    networks: ['VM Network'],
+  });
+  await logIn(seen, at('import'));
+  await page.getByRole('link', { name: 'shop.ova' }).click();
+  await page.getByLabel('Which machine').selectOption('shop');
+  await field('Configuration').selectOption({ label: 'Large' });
+  await page.getByText('for work').waitFor();
+  await seen.inspect();
+  await button('Next').click();
+  await page.getByLabel('Node', { exact: false }).first().selectOption({ label: 'node-1' });
+  await field('Name of the new machine').fill('shop');
+  await button('Next').click();
+  await field('Network in place of VM Network').fill('default');
+  await page.getByRole('checkbox', { name: /^Disks and adapters become virtio/ }).check();
+  await seen.inspect();
+  await button('Next').click();
+  await button('Make the machine').click();
+  await page.getByRole('heading', { level: 1, name: 'Tasks' }).waitFor();
+  const [{ kind, request }] = agent.calls.slice(-1) as [{ kind: string; request: { operationId: string } }];
+  expect([kind, request]).toEqual([
+    expect.stringContaining('restore'),
+    expect.objectContaining({
+      name: 'shop',
+      system: 'shop',
+      configuration: 'large',
+      virtio: true,
+      networks: { 'VM Network': 'default' },
+    }),
+  ]);
+  agent.fail(request.operationId, new VirtkeepError('canceled'));
+  agent.files.delete(ova.id);
+});
+
+test('a new controller says what is to be done first', async () => {
+  const rest = await makeRestApp({ listen: { host: '127.0.0.1', port: 0 } }, undefined, { isSecure: true });
+  try {
+    await rest.app.listen({ host: '127.0.0.1', port: 0 });
+    const url = `https://127.0.0.1:${(rest.app.server.address() as AddressInfo).port}/ui/`;
+    await logIn(seen, url);
+    const first = page.locator('.pf-v6-c-card').filter({ hasText: 'First steps' });
+    await first.locator('[aria-current=step]').getByText('Enrol a hypervisor node').waitFor();
+    await seen.inspect();
+    await first.getByRole('link', { name: 'Enrol a hypervisor node' }).click();
+    await dialog().getByText('Make a token').waitFor();
+  } finally {
+    await seen.page.close();
+    rest.draining.abort(new VirtkeepError('draining'));
+    await rest.close();
+  }
+});
+
+test('what others sent is told, and who did it', async () => {
+  await logIn(seen, at('audit'));
+  await page.getByRole('textbox', { name: 'User name' }).fill('the-administrator');
+  await row('POST /api/session/').first().waitFor();
+  await page.getByText('Request').first().click();
+  await settled(seen);
+  expect(await page.content()).not.toContain(PASSWORD);
+  await goTo(seen, at('notifications'), 'Notifications');
+  await button('Add a webhook').click();
+  await dialog().getByLabel('Name').fill('hook');
+  await dialog().getByLabel('Address').fill('https://127.0.0.1:9/');
+  await dialog().getByLabel('Secret by which messages are signed').fill('a secret of sixteen');
+  await seen.inspect();
+  await dialog().getByRole('button', { name: 'Save' }).click();
+  await row('hook').waitFor();
+  await choose('hook', 'Send a test');
+  await page.getByText('The test did not reach hook.').waitFor();
+});
