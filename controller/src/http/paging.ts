@@ -2,6 +2,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyRequest } from 'fastify';
 import type { TObject } from 'typebox';
+import { compareKeys } from '../services/list-order.ts';
 
 /** The common query parameters, as `listQuery` has validated them. */
 export interface ListQuery {
@@ -117,7 +118,8 @@ export function listFromArray<T extends object>(
   const { field } = page.ordering;
   matching.sort(
     (a, b) =>
-      sign * compare(fieldOf(a, field), fieldOf(b, field)) || compare(fieldOf(a, 'id'), fieldOf(b, 'id')),
+      sign * compareKeys(fieldOf(a, field), fieldOf(b, field)) ||
+      compareKeys(fieldOf(a, 'id'), fieldOf(b, 'id')),
   );
   const cut = matching.slice(page.offset, page.offset + page.limit).map(render);
   return pageAnswer(request, page, matching.length, cut);
@@ -125,22 +127,6 @@ export function listFromArray<T extends object>(
 
 function fieldOf(record: object, field: string): unknown {
   return (record as Record<string, unknown>)[field];
-}
-
-/** Numbers by value, everything else by its text; what is absent comes first. */
-function compare(a: unknown, b: unknown): number {
-  if (a === b) return 0;
-  if (a === null || a === undefined) return -1;
-  if (b === null || b === undefined) return 1;
-  if (typeof a === 'number' && typeof b === 'number') return a - b;
-  return sortText(a).localeCompare(sortText(b), 'en');
-}
-
-/** Objects like `{id, verbose_name}` sort by their name. */
-function sortText(value: unknown): string {
-  if (typeof value === 'object' && value !== null && 'verbose_name' in value)
-    return String(value.verbose_name);
-  return String(value);
 }
 
 function pickFields(record: object, fields: string[] | undefined): object {

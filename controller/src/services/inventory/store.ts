@@ -21,6 +21,15 @@ export function powerNumber(state: PowerState): number {
   return POWER[state] ?? 0;
 }
 
+/** What is kept of a domain. */
+export interface StoredDomain {
+  domain: Domain;
+  nodeId: string;
+  firstSeen: string;
+  modified: string;
+  ranOn: string | null;
+}
+
 export class InventoryStore {
   readonly #db: Database;
 
@@ -66,28 +75,24 @@ export class InventoryStore {
     await this.#db.deleteFrom('nodes').where('id', '=', id).execute();
   }
 
-  async putDomain(entry: {
-    domain: Domain;
-    nodeId: string;
-    firstSeen: string;
-    modified: string;
-    ranOn: string | null;
-  }): Promise<void> {
-    const { domain } = entry;
-    const columns = {
-      node_id: entry.nodeId,
-      verbose_name: domain.name,
-      power_state: powerNumber(domain.powerState),
-      template: Number(domain.template),
-      thin: Number(domain.parentId !== ''),
-      record_json: JSON.stringify(Domain.toJSON(domain)),
-      modified: entry.modified,
-      ran_on: entry.ranOn,
-    };
+  /** In one transaction. */
+  async putDomains(entries: readonly StoredDomain[]): Promise<void> {
+    if (entries.length === 0) return;
     await this.#db
       .insertInto('domains')
-      .values({ id: domain.id, first_seen: entry.firstSeen, ...columns })
-      .onConflict(conflict => conflict.column('id').doUpdateSet(columns))
+      .values(entries.map(rowOfDomain))
+      .onConflict(conflict =>
+        conflict.column('id').doUpdateSet(({ ref }) => ({
+          node_id: ref('excluded.node_id'),
+          verbose_name: ref('excluded.verbose_name'),
+          power_state: ref('excluded.power_state'),
+          template: ref('excluded.template'),
+          thin: ref('excluded.thin'),
+          record_json: ref('excluded.record_json'),
+          modified: ref('excluded.modified'),
+          ran_on: ref('excluded.ran_on'),
+        })),
+      )
       .execute();
   }
 
@@ -136,4 +141,19 @@ export class InventoryStore {
       .where('node_id', '=', nodeId)
       .execute();
   }
+}
+
+function rowOfDomain({ domain, nodeId, firstSeen, modified, ranOn }: StoredDomain): DomainRow {
+  return {
+    id: domain.id,
+    node_id: nodeId,
+    verbose_name: domain.name,
+    power_state: powerNumber(domain.powerState),
+    template: Number(domain.template),
+    thin: Number(domain.parentId !== ''),
+    record_json: JSON.stringify(Domain.toJSON(domain)),
+    first_seen: firstSeen,
+    modified,
+    ran_on: ranOn,
+  };
 }

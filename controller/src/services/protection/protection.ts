@@ -189,6 +189,11 @@ export class ProtectionService {
     return verdictOf(this.#factsOf(domainId), this.#now());
   }
 
+  /** The state alone, which a filter asks of all VMs. */
+  state(domainId: string): ProtectionState {
+    return stateNow(this.#factsOf(domainId), this.#now());
+  }
+
   /** With the reason. */
   whole(domainId: string): Protection {
     return protectionOf(this.#factsOf(domainId), this.#now());

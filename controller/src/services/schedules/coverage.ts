@@ -3,7 +3,7 @@
  * Made anew now and then, and when a task has changed, since it is asked for every VM of every list.
  */
 import type { Logger } from '@virtkeep/shared/log';
-import { Turns } from '@virtkeep/shared/turns';
+import { shareLoop } from '@virtkeep/shared/turns';
 import type { ScheduledTaskRow } from '../../store/schema.ts';
 import type { QueueMeasures, ScheduleMeasures, ScheduleMetricsSource } from '../monitoring/sources.ts';
 import type { CoverageSource } from '../protection/coverage.ts';
@@ -31,7 +31,6 @@ const NONE: readonly Expectation[] = [];
 
 export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
   readonly #dependencies: CoverageDependencies;
-  readonly #shared = new Turns();
   #expectations: ReadonlyMap<string, readonly Expectation[]> = new Map();
   #measures: readonly ScheduleMeasures[] = [];
   #madeAt = Number.NEGATIVE_INFINITY;
@@ -85,7 +84,7 @@ export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
     const made = new Map<string, Expectation[]>();
     const measures: ScheduleMeasures[] = [];
     for (const task of await store.tasks()) {
-      await this.#shared.share();
+      await shareLoop();
       if (task.enabled === 1) measures.push(measuresOf(task));
       if (task.enabled === 0) continue;
       try {

@@ -1,0 +1,105 @@
+/**
+ * The ids of many things in the order of one of their fields, kept for the next list: a hundred thousand are not put in order for each
+ * page that somebody looks at. What has changed since the last look is put in its place then; it is little beside the whole.
+ */
+import { compareKeys, comparePlain, compareTexts, isPlain, type SortKey } from './list-order.ts';
+
+export interface Ordering {
+  field: string;
+  descending: boolean;
+}
+
+/** Above this part of the whole, all of it is put in order anew. */
+const MOST_CHANGED = 1 / 8;
+
+export class KeptOrder {
+  readonly #keyOf: (id: string) => SortKey;
+  readonly #sign: 1 | -1;
+  #ids: string[] = [];
+  /** By which each stands at its place. */
+  readonly #keys = new Map<string, SortKey>();
+  readonly #changed = new Set<string>();
+
+  /**
+   * @param ids all there are
+   * @param keyOf undefined for what is there no more; of what has no value null
+   */
+  constructor(ids: Iterable<string>, keyOf: (id: string) => SortKey, descending: boolean) {
+    this.#keyOf = keyOf;
+    this.#sign = descending ? -1 : 1;
+    for (const id of ids) this.#changed.add(id);
+  }
+
+  /** It is new, has changed or is gone. */
+  touch(id: string): void {
+    this.#changed.add(id);
+  }
+
+  /** Equal ones by their id, in either direction. */
+  ids(): readonly string[] {
+    if (this.#changed.size === 0) return this.#ids;
+    const fresh: string[] = [];
+    const moved = new Set<string>();
+    for (const id of this.#changed) {
+      const key = this.#keyOf(id);
+      const isKnown = this.#keys.has(id);
+      if (isKnown && key !== undefined && compareKeys(this.#keys.get(id), key) === 0) continue;
+      if (isKnown) moved.add(id);
+      if (key === undefined) this.#keys.delete(id);
+      else {
+        this.#keys.set(id, key);
+        fresh.push(id);
+      }
+    }
+    this.#changed.clear();
+    const rest = moved.size === 0 ? this.#ids : this.#ids.filter(id => !moved.has(id));
+    const isMuch = fresh.length > rest.length * MOST_CHANGED;
+    this.#ids = isMuch ? this.#sorted([...rest, ...fresh]) : this.#merged(rest, this.#sorted(fresh));
+    return this.#ids;
+  }
+
+  #sorted(ids: readonly string[]): string[] {
+    return sortedIds(ids, id => this.#keys.get(id), this.#sign < 0);
+  }
+
+  /** Both are in order; few are to be put among many. */
+  #merged(many: readonly string[], few: readonly string[]): string[] {
+    const parts: (readonly string[])[] = [];
+    let from = 0;
+    for (const id of few) {
+      const to = this.#placeOf(id, many, from);
+      parts.push(many.slice(from, to), [id]);
+      from = to;
+    }
+    parts.push(many.slice(from));
+    return parts.flat();
+  }
+
+  #placeOf(id: string, ids: readonly string[], from: number): number {
+    let low = from;
+    let high = ids.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if (this.#compare(ids[middle]!, id) < 0) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  readonly #compare = (a: string, b: string): number =>
+    this.#sign * compareKeys(this.#keys.get(a), this.#keys.get(b)) || compareTexts(a, b);
+}
+
+/** Equal ones by their id, in either direction. */
+export function sortedIds(
+  ids: readonly string[],
+  keyOf: (id: string) => SortKey,
+  descending: boolean,
+): string[] {
+  const pairs = ids.map(id => ({ id, key: keyOf(id) }));
+  const sign = descending ? -1 : 1;
+  if (pairs.every(({ id, key }) => isPlain(key) && isPlain(id)))
+    pairs.sort((a, b) => sign * comparePlain(a.key as string, b.key as string) || comparePlain(a.id, b.id));
+  else pairs.sort((a, b) => sign * compareKeys(a.key, b.key) || compareTexts(a.id, b.id));
+  return pairs.map(({ id }) => id);
+}
