@@ -14,20 +14,19 @@ const MOST_CHANGED = 1 / 8;
 
 export class KeptOrder {
   readonly #keyOf: (id: string) => SortKey;
-  readonly #sign: 1 | -1;
-  #ids: string[] = [];
-  /** By which each stands at its place. */
-  readonly #keys = new Map<string, SortKey>();
-  readonly #changed = new Set<string>();
+  readonly #descending: boolean;
+  #ids: readonly string[] = [];
+  readonly #changed: Set<string>;
 
   /**
    * @param ids all there are
-   * @param keyOf undefined for what is there no more; of what has no value null
+   * @param keyOf undefined for what is there no more, or is none of these; of what has no value null. It changes for nothing that is not
+   *   told of by `touch`.
    */
   constructor(ids: Iterable<string>, keyOf: (id: string) => SortKey, descending: boolean) {
     this.#keyOf = keyOf;
-    this.#sign = descending ? -1 : 1;
-    for (const id of ids) this.#changed.add(id);
+    this.#descending = descending;
+    this.#changed = new Set(ids);
   }
 
   /** It is new, has changed or is gone. */
@@ -38,28 +37,16 @@ export class KeptOrder {
   /** Equal ones by their id, in either direction. */
   ids(): readonly string[] {
     if (this.#changed.size === 0) return this.#ids;
-    const fresh: string[] = [];
-    const moved = new Set<string>();
-    for (const id of this.#changed) {
-      const key = this.#keyOf(id);
-      const isKnown = this.#keys.has(id);
-      if (isKnown && key !== undefined && compareKeys(this.#keys.get(id), key) === 0) continue;
-      if (isKnown) moved.add(id);
-      if (key === undefined) this.#keys.delete(id);
-      else {
-        this.#keys.set(id, key);
-        fresh.push(id);
-      }
-    }
+    const fresh = [...this.#changed].filter(id => this.#keyOf(id) !== undefined);
+    const rest = this.#ids.filter(id => !this.#changed.has(id));
     this.#changed.clear();
-    const rest = moved.size === 0 ? this.#ids : this.#ids.filter(id => !moved.has(id));
     const isMuch = fresh.length > rest.length * MOST_CHANGED;
     this.#ids = isMuch ? this.#sorted([...rest, ...fresh]) : this.#merged(rest, this.#sorted(fresh));
     return this.#ids;
   }
 
   #sorted(ids: readonly string[]): string[] {
-    return sortedIds(ids, id => this.#keys.get(id), this.#sign < 0);
+    return sortedIds(ids, this.#keyOf, this.#descending);
   }
 
   /** Both are in order; few are to be put among many. */
@@ -76,18 +63,19 @@ export class KeptOrder {
   }
 
   #placeOf(id: string, ids: readonly string[], from: number): number {
+    const key = this.#keyOf(id);
+    const sign = this.#descending ? -1 : 1;
     let low = from;
     let high = ids.length;
     while (low < high) {
       const middle = (low + high) >>> 1;
-      if (this.#compare(ids[middle]!, id) < 0) low = middle + 1;
+      const other = ids[middle]!;
+      const difference = sign * compareKeys(this.#keyOf(other), key) || compareTexts(other, id);
+      if (difference < 0) low = middle + 1;
       else high = middle;
     }
     return low;
   }
-
-  readonly #compare = (a: string, b: string): number =>
-    this.#sign * compareKeys(this.#keys.get(a), this.#keys.get(b)) || compareTexts(a, b);
 }
 
 /** Equal ones by their id, in either direction. */

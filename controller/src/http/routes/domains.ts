@@ -140,15 +140,10 @@ function readRoutes(app: App, services: Services): void {
         with_vdisks: isTrue(query.with_vdisks),
       };
       if (!isWhole(query)) return pageAnswer(request, page, 0, []);
-      const accepts = (id: string) =>
-        services.tags.has(id, query.tag) &&
-        (protection === undefined || services.protection.state(id) === protection);
+      const accepts =
+        protection === undefined ? undefined : (id: string) => services.protection.state(id) === protection;
       const { count, records } = services.domains.page(
-        {
-          ...page,
-          filter,
-          accepts: query.tag === undefined && protection === undefined ? undefined : accepts,
-        },
+        { ...page, filter, tagged: services.tags.bearersOf(query.tag), accepts },
         principalOf(request),
         full,
       );

@@ -97,8 +97,8 @@ function readRoutes(app: App, services: Services): void {
       const page = parsePage(query, VdiskSchema, ORDERINGS);
       const full = page.allContent || VDISK_DETAILS.some(field => page.fields?.includes(field));
       const filter = { another_domain, domain, datapool, node };
-      const accepts = tag === undefined ? undefined : (id: string) => services.tags.has(id, tag);
-      const { count, records } = services.vdisks.page({ ...page, filter, accepts }, full);
+      const tagged = services.tags.bearersOf(tag);
+      const { count, records } = services.vdisks.page({ ...page, filter, tagged }, full);
       const viewer = principalOf(request);
       return pageAnswer(
         request,

@@ -4,6 +4,7 @@ import type { Attachment, Disk } from '@virtkeep/shared/gen/virtkeep/agent/v1/do
 import { diskOf } from '@virtkeep/shared/which-disk';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import { SeenNodes } from '../inventory/seen-nodes.ts';
 import { sortedIds } from '../kept-order.ts';
 import { OrderedThings, type PageRequest } from '../ordered-things.ts';
 import {
@@ -26,8 +27,8 @@ export interface VdiskFilter {
 
 export interface VdiskPageRequest extends PageRequest {
   filter: VdiskFilter;
-  /** Undefined: any that match. */
-  accepts?: ((id: string) => boolean) | undefined;
+  /** Ids of those that bear the tag that is asked for; undefined: none is. */
+  tagged?: Iterable<string> | undefined;
   /** Part of its name. */
   name?: string | undefined;
 }
@@ -42,6 +43,7 @@ export class VdiskService {
   readonly #inventory: Inventory;
   readonly #links: NodeLinks;
   readonly #lists: OrderedThings<OwnedDisk>;
+  readonly #seenNodes: SeenNodes;
   #poolNamesVersion = 0;
 
   constructor(inventory: Inventory, links: NodeLinks) {
@@ -51,16 +53,20 @@ export class VdiskService {
     this.#lists = new OrderedThings({
       all: () => this.#diskIds(),
       find: id => this.find(id),
-      own: {
+      fields: {
         verbose_name: ({ disk }) => disk.name,
         size: ({ disk }) => Number(disk.virtualSize),
         used: ({ disk }) => usedBytes(disk),
         domain: ({ entry }) => entry.domain.name,
         datapool: ({ disk }) =>
           disk.poolId === '' ? null : (pools.get(disk.poolId)?.row.verbose_name ?? ''),
+        status: ({ entry }) => statusTold(links.isConnected(entry.nodeId)),
       },
-      derived: { status: ({ entry }) => statusTold(links.isConnected(entry.nodeId)) },
     });
+    this.#seenNodes = new SeenNodes(
+      () => inventory.nodes.keys(),
+      id => statusTold(links.isConnected(id)),
+    );
     domains.onChange((_id, before, after) => {
       for (const disk of before?.domain.disks ?? []) this.#lists.touch(disk.id);
       for (const disk of after?.domain.disks ?? []) this.#lists.touch(disk.id);
@@ -69,22 +75,31 @@ export class VdiskService {
 
   /** Each disk once, also those of nodes that are away. @param full with the devices' details. */
   page(request: VdiskPageRequest, full: boolean): { count: number; records: VdiskRecord[] } {
-    const { filter, accepts, name } = request;
+    const { filter, tagged, name } = request;
     if (filter.another_domain !== undefined)
       return this.#pageOfAttached(request, filter.another_domain, full);
-    this.#forgetPoolNames();
+    this.#refresh();
     const part = name?.toLowerCase();
-    const isAny = [...Object.values(filter), accepts, name].every(value => value === undefined);
+    const isAny = [...Object.values(filter), name].every(value => value === undefined);
     const matches = ({ disk, entry }: OwnedDisk) =>
-      isOf(filter, disk.poolId, entry) &&
-      (part === undefined || disk.name.toLowerCase().includes(part)) &&
-      (accepts === undefined || accepts(disk.id));
+      isOf(filter, disk.poolId, entry) && (part === undefined || disk.name.toLowerCase().includes(part));
     const among = this.#among(filter);
     const { count, things } = this.#lists.page(request, {
-      among: among && new Set(among.flatMap(entry => entry.domain.disks.map(disk => disk.id))),
+      among: tagged ?? (among && new Set(among.flatMap(entry => entry.domain.disks.map(disk => disk.id)))),
       matches: isAny ? undefined : owned => matches(this.#ownedBy(owned, filter)),
+      name: JSON.stringify([filter, name]),
     });
     return { count, records: things.map(owned => this.#record(this.#ownedBy(owned, filter), full)) };
+  }
+
+  /** What disks are in order by may have changed elsewhere. */
+  #refresh(): void {
+    const { domains, poolNamesVersion } = this.#inventory;
+    if (poolNamesVersion !== this.#poolNamesVersion) this.#lists.forget();
+    this.#poolNamesVersion = poolNamesVersion;
+    for (const nodeId of this.#seenNodes.changed())
+      for (const id of domains.ofNode(nodeId))
+        for (const disk of domains.get(id)?.domain.disks ?? []) this.#lists.touch(disk.id);
   }
 
   /** The VMs whose disks may match; undefined: those of any. */
@@ -98,22 +113,25 @@ export class VdiskService {
   /** Of a disk that several VMs share that one's that is asked for. */
   #ownedBy(owned: OwnedDisk, filter: VdiskFilter): OwnedDisk {
     if (isOf(filter, owned.disk.poolId, owned.entry)) return owned;
-    return this.#owners(owned.disk.id).find(other => isOf(filter, other.disk.poolId, other.entry)) ?? owned;
+    for (const other of this.#owners(owned.disk.id))
+      if (isOf(filter, other.disk.poolId, other.entry)) return other;
+    return owned;
   }
 
   #pageOfAttached(
-    { ordering, limit, offset, filter, accepts, name }: VdiskPageRequest,
+    { ordering, limit, offset, filter, tagged, name }: VdiskPageRequest,
     domainId: string,
     full: boolean,
   ): { count: number; records: VdiskRecord[] } {
     const part = name?.toLowerCase();
+    const bearers = tagged && new Set(tagged);
     const found = new Map<string, VdiskRecord>();
     for (const one of this.#attachedTo(domainId)) {
       const record = 'entry' in one ? this.#record(one, full) : strayVdiskRecord(one, full);
       const nodeId = 'entry' in one ? one.entry.nodeId : '';
       if (found.has(record.id) || !matches(record, nodeId, filter)) continue;
       if (part !== undefined && !record.verbose_name.toLowerCase().includes(part)) continue;
-      if (accepts === undefined || accepts(record.id)) found.set(record.id, record);
+      if (bearers?.has(record.id) !== false) found.set(record.id, record);
     }
     const field = ordering.field as keyof VdiskRecord;
     const ids = sortedIds([...found.keys()], id => found.get(id)![field], ordering.descending);
@@ -129,26 +147,21 @@ export class VdiskService {
 
   /** The disk and its VM; of a disk that several VMs share, the first one's. */
   find(id: string): OwnedDisk | undefined {
-    return this.#owners(id)[0];
+    for (const owned of this.#owners(id)) return owned;
+    return undefined;
   }
 
-  #owners(id: string): OwnedDisk[] {
+  *#owners(id: string): Generator<OwnedDisk> {
     const { domains } = this.#inventory;
-    return [...domains.withDisk(id)].flatMap(domainId => {
+    for (const domainId of domains.withDisk(id)) {
       const entry = domains.get(domainId);
       const disk = entry?.domain.disks.find(one => one.id === id);
-      return entry && disk ? [{ disk, entry }] : [];
-    });
+      if (entry && disk) yield { disk, entry };
+    }
   }
 
   *#diskIds(): Generator<string> {
     for (const { domain } of this.#inventory.domains.values()) for (const disk of domain.disks) yield disk.id;
-  }
-
-  #forgetPoolNames(): void {
-    const { poolNamesVersion } = this.#inventory;
-    if (poolNamesVersion !== this.#poolNamesVersion) this.#lists.forget('datapool');
-    this.#poolNamesVersion = poolNamesVersion;
   }
 
   *#attachedTo(domainId: string): Generator<OwnedDisk | Attachment> {

@@ -5,6 +5,7 @@ import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor, Principal } from '../../auth/principal.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import { SeenNodes } from '../inventory/seen-nodes.ts';
 import { OrderedThings, type PageRequest } from '../ordered-things.ts';
 import type { ProtectionVerdict } from '../protection/rules.ts';
 import type { BorneTag } from '../tags/record.ts';
@@ -56,7 +57,9 @@ const CALL_TIMEOUT_MS = 30_000;
 
 export interface DomainPageRequest extends PageRequest {
   filter: DomainFilter;
-  /** Undefined: any that match. */
+  /** Ids of those that bear the tag that is asked for; undefined: none is. */
+  tagged?: Iterable<string> | undefined;
+  /** What else is asked of one, which may change by itself. */
   accepts?: ((id: string) => boolean) | undefined;
   /** Part of its name. */
   name?: string | undefined;
@@ -83,6 +86,7 @@ export class DomainService {
   readonly #tags: BorneTags;
   readonly #protection: DomainServiceDependencies['protection'];
   readonly #lists: OrderedThings<DomainEntry>;
+  readonly #seenNodes: SeenNodes;
 
   constructor({ inventory, links, nodeTasks, tags, protection }: DomainServiceDependencies) {
     this.#inventory = inventory;
@@ -94,19 +98,21 @@ export class DomainService {
     this.#lists = new OrderedThings({
       all: () => domains.keys(),
       find: id => domains.get(id),
-      own: {
+      fields: {
         verbose_name: ({ domain }) => domain.name,
         created: ({ firstSeen }) => firstSeen,
         modified: ({ modified }) => modified,
         memory_count: ({ domain }) => Number(domain.memoryCount),
         cpu_count: ({ domain }) => domain.cpuCount,
-      },
-      derived: {
         status: ({ nodeId }) => statusTold(this.#nodeOf(nodeId)),
         user_power_state: ({ domain, nodeId }) => powerTold(domain, this.#isThere(nodeId)),
       },
     });
     domains.onChange(id => this.#lists.touch(id));
+    this.#seenNodes = new SeenNodes(
+      () => inventory.nodes.keys(),
+      id => statusTold(this.#nodeOf(id)),
+    );
     nodeTasks.ends.succeeded({
       power: ended => this.changed(ended),
       rename_domain: ended => this.changed(ended),
@@ -120,10 +126,18 @@ export class DomainService {
     viewer: Principal | null,
     full: boolean,
   ): { count: number; records: DomainRecord[] } {
-    const { filter, accepts, name } = request;
+    const { filter, tagged, accepts, name } = request;
+    for (const nodeId of this.#seenNodes.changed())
+      for (const id of this.#inventory.domains.ofNode(nodeId)) this.#lists.touch(id);
+    const matches = matcher(filter, {
+      accepts,
+      part: name?.toLowerCase(),
+      isThere: nodeId => this.#isThere(nodeId),
+    });
     const { count, things } = this.#lists.page(request, {
-      among: this.#among(filter),
-      matches: matcher(filter, { accepts, name, isThere: this.#nodesThere() }),
+      among: tagged ?? this.#among(filter),
+      matches,
+      name: accepts === undefined ? JSON.stringify([filter, name]) : undefined,
     });
     const render = full ? domainRecord : shortDomainRecord;
     const records = things.map(entry => this.#whole(render(entry, this.#context(entry, viewer))));
@@ -134,16 +148,6 @@ export class DomainService {
   #among({ node, parent }: DomainFilter): ReadonlySet<string> | undefined {
     if (node !== undefined) return this.#inventory.domains.ofNode(node);
     return parent === undefined || parent === '' ? undefined : this.#inventory.domains.clonesOf(parent);
-  }
-
-  /** Whether a node and its hypervisor are there; each node is looked at once. */
-  #nodesThere(): (nodeId: string) => boolean {
-    const known = new Map<string, boolean>();
-    return nodeId => {
-      const isThere = known.get(nodeId) ?? this.#isThere(nodeId);
-      known.set(nodeId, isThere);
-      return isThere;
-    };
   }
 
   #isThere(nodeId: string): boolean {
@@ -338,18 +342,18 @@ export class DomainService {
 
 interface Further {
   accepts: ((id: string) => boolean) | undefined;
-  name: string | undefined;
+  /** Of its name, in small letters. */
+  part: string | undefined;
   isThere: (nodeId: string) => boolean;
 }
 
 /** By the domain itself, since its record is made for those of a page only. Undefined: everything matches. */
 function matcher(
   filter: DomainFilter,
-  { accepts, name, isThere }: Further,
+  { accepts, part, isThere }: Further,
 ): ((entry: DomainEntry) => boolean) | undefined {
   const isAny = Object.values(filter).every(value => value === undefined);
-  if (isAny && accepts === undefined && name === undefined) return undefined;
-  const part = name?.toLowerCase();
+  if (isAny && accepts === undefined && part === undefined) return undefined;
   const same = <T>(expected: T | undefined, value: T) => expected === undefined || expected === value;
   const { user_power_state: power, datapool } = filter;
   return ({ domain, nodeId }) =>

@@ -96,6 +96,11 @@ export class TagService {
     return tagId === undefined || (this.#bearers.get(tagId)?.has(entityId) ?? false);
   }
 
+  /** Ids of all that bear a tag; undefined when none is asked for. */
+  bearersOf(tagId: string | undefined): Iterable<string> | undefined {
+    return tagId === undefined ? undefined : (this.#bearers.get(tagId)?.keys() ?? []);
+  }
+
   /** @throws name_taken, too_many_tags. */
   create(fields: TagFields): Promise<TagRecord> {
     return this.#turns.run(ONE_AT_A_TIME, () => this.#create(fields));

@@ -27,6 +27,7 @@ const INDEXES: [string, string, string[]][] = [
   ['files_size', 'files', ['size', 'id']],
   ['files_status', 'files', ['status', 'id']],
   ['files_type', 'files', ['type', 'id']],
+  ['files_extendable', 'files', ['can_be_incremental', 'status']],
   ['files_at', 'files', ['pool_id', 'filename', 'id']],
   ['files_of_pool', 'files', ['pool_id', 'created', 'id']],
   ['domains_node', 'domains', ['node_id']],
