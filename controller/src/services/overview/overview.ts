@@ -60,8 +60,7 @@ export interface Overview {
 
 /** @throws RangeError for a time zone that nobody knows. */
 export async function overview(services: OverviewDependencies, query: OverviewQuery): Promise<Overview> {
-  const { rows, counts } = services.protection.list({});
-  rows.sort(byUrgency);
+  const { rows, counts } = services.protection.mostUrgent(Math.max(MAX_URGENT, query.histories));
   const running = await services.tasks.list({
     status: 'IN_PROGRESS',
     ordering: { field: 'created', descending: true },
@@ -79,15 +78,6 @@ export async function overview(services: OverviewDependencies, query: OverviewQu
     nodes: away(services.nodes.list()),
     next_runs: await nextRuns(services.db),
   };
-}
-
-/** The most urgent state first; of one state whoever waits longest. */
-function byUrgency(a: ProtectionRow, b: ProtectionRow): number {
-  return (
-    a.severity - b.severity ||
-    (a.last_good ?? '').localeCompare(b.last_good ?? '') ||
-    a.domain.verbose_name.localeCompare(b.domain.verbose_name)
-  );
 }
 
 async function historyOf(db: Database, rows: readonly ProtectionRow[], { timeZone, now }: OverviewQuery) {
