@@ -4,7 +4,7 @@
  */
 import { chmodSync } from 'node:fs';
 import BetterSqlite from 'better-sqlite3';
-import { Kysely, type RawBuilder, type SqlBool, SqliteDialect, sql } from 'kysely';
+import { Kysely, type RawBuilder, type SqlBool, SqliteDialect, sql, type Transaction } from 'kysely';
 import type { Database, Schema } from './schema.ts';
 import { StatementCache } from './statement-cache.ts';
 
@@ -18,6 +18,24 @@ export function openSqlite(path: string): Database {
   database.pragma('synchronous = FULL');
   database.pragma('foreign_keys = ON');
   return new Kysely<Schema>({ dialect: new SqliteDialect({ database: new StatementCache(database) }) });
+}
+
+/**
+ * A transaction of what the nodes tell again anyway: nobody waits until it is on disk. It is there with the next durable one at the latest,
+ * and never without those before it.
+ */
+export function relaxedTransaction<T>(
+  db: Database,
+  work: (transaction: Transaction<Schema>) => Promise<T>,
+): Promise<T> {
+  return db.connection().execute(async connection => {
+    await sql`pragma synchronous = normal`.execute(connection);
+    try {
+      return await connection.transaction().execute(work);
+    } finally {
+      await sql`pragma synchronous = full`.execute(connection);
+    }
+  });
 }
 
 /** Loads the native part now, for a process that will be a user who may not read where it lies. */

@@ -7,7 +7,7 @@ import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { shareLoop } from '@virtkeep/shared/turns';
-import { isUniqueViolation } from '../../store/dialect.ts';
+import { isUniqueViolation, relaxedTransaction } from '../../store/dialect.ts';
 import type { Database, FileRow } from '../../store/schema.ts';
 import {
   besideOf,
@@ -157,7 +157,7 @@ export class ScanTakeover {
     const { db, scans, written } = this.#records;
     if (files.length === 0) return;
     for (const { row } of files) scans.note([row], newer);
-    const put = await db.transaction().execute(async trx => {
+    const put = await relaxedTransaction(db, async trx => {
       // who else writes has said so before, or waits for this transaction
       const left = files.filter(({ row }) => !newer.has(row));
       if (left.length === 0) return left;

@@ -68,24 +68,31 @@ export class DomainMap extends Map<string, DomainEntry> {
   }
 }
 
-/** Ids that have something in common. */
+/** Ids that have something in common. Of names and disks nearly all have one each, which is kept without a set of its own. */
 class Groups {
-  readonly #ids = new Map<string, Set<string>>();
+  readonly #ids = new Map<string, string | Set<string>>();
 
   of(key: string): ReadonlySet<string> {
-    return this.#ids.get(key) ?? NONE;
+    const ids = this.#ids.get(key);
+    return ids === undefined ? NONE : typeof ids === 'string' ? new Set([ids]) : ids;
   }
 
   move(id: string, from: string | undefined, to: string | undefined): void {
     if (from === to) return;
-    if (from !== undefined) {
-      const former = this.#ids.get(from);
-      former?.delete(id);
-      if (former?.size === 0) this.#ids.delete(from);
-    }
-    if (to === undefined) return;
-    const present = this.#ids.get(to);
-    if (present) present.add(id);
-    else this.#ids.set(to, new Set([id]));
+    if (from !== undefined) this.#remove(id, from);
+    if (to !== undefined) this.#add(id, to);
+  }
+
+  #remove(id: string, key: string): void {
+    const ids = this.#ids.get(key);
+    if (ids === id) this.#ids.delete(key);
+    else if (ids instanceof Set && ids.delete(id) && ids.size === 0) this.#ids.delete(key);
+  }
+
+  #add(id: string, key: string): void {
+    const ids = this.#ids.get(key);
+    if (ids === undefined) this.#ids.set(key, id);
+    else if (typeof ids === 'string') this.#ids.set(key, new Set([ids, id]));
+    else ids.add(id);
   }
 }

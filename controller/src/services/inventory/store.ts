@@ -1,6 +1,7 @@
 /** The rows behind the inventory; decides nothing. */
 import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { relaxedTransaction } from '../../store/dialect.ts';
 import type {
   Database,
   DomainCopyRow,
@@ -78,22 +79,24 @@ export class InventoryStore {
   /** In one transaction. */
   async putDomains(entries: readonly StoredDomain[]): Promise<void> {
     if (entries.length === 0) return;
-    await this.#db
-      .insertInto('domains')
-      .values(entries.map(rowOfDomain))
-      .onConflict(conflict =>
-        conflict.column('id').doUpdateSet(({ ref }) => ({
-          node_id: ref('excluded.node_id'),
-          verbose_name: ref('excluded.verbose_name'),
-          power_state: ref('excluded.power_state'),
-          template: ref('excluded.template'),
-          thin: ref('excluded.thin'),
-          record_json: ref('excluded.record_json'),
-          modified: ref('excluded.modified'),
-          ran_on: ref('excluded.ran_on'),
-        })),
-      )
-      .execute();
+    await relaxedTransaction(this.#db, trx =>
+      trx
+        .insertInto('domains')
+        .values(entries.map(rowOfDomain))
+        .onConflict(conflict =>
+          conflict.column('id').doUpdateSet(({ ref }) => ({
+            node_id: ref('excluded.node_id'),
+            verbose_name: ref('excluded.verbose_name'),
+            power_state: ref('excluded.power_state'),
+            template: ref('excluded.template'),
+            thin: ref('excluded.thin'),
+            record_json: ref('excluded.record_json'),
+            modified: ref('excluded.modified'),
+            ran_on: ref('excluded.ran_on'),
+          })),
+        )
+        .execute(),
+    );
   }
 
   async removeDomain(id: string): Promise<void> {
@@ -116,7 +119,7 @@ export class InventoryStore {
   async putPool(row: PoolRow, nodeId: string, pool: Pool, now: string): Promise<void> {
     const { id: _id, created: _created, ...columns } = row;
     const view = { record_json: JSON.stringify(Pool.toJSON(pool)), last_seen: now };
-    await this.#db.transaction().execute(async trx => {
+    await relaxedTransaction(this.#db, async trx => {
       await trx
         .insertInto('pools')
         .values(row)
