@@ -66,7 +66,7 @@ async function enrol({ first, last, url, ca, tokens, ...order }: Extract<ToAgent
   await Promise.all(Array.from({ length: AT_ONCE }, lane));
 }
 
-const FIRST_PORT = Number(process.env.FIRST_PORT ?? 20_000);
+const FIRST_PORT = 20_000;
 const portOf = (agent: SimulatedAgent): number => FIRST_PORT + agent.number;
 
 async function churn({ perSecond, seconds }: Extract<ToAgents, { do: 'churn' }>) {

@@ -2,7 +2,7 @@
  * The ids of many things in the order of one of their fields, kept for the next list: a hundred thousand are not put in order for each
  * page that somebody looks at. What has changed since the last look is put in its place then; it is little beside the whole.
  */
-import { compareKeys, comparePlain, compareTexts, isPlain, type SortKey } from './list-order.ts';
+import { compareKeys, compareTexts, inOrder, type SortKey } from './list-order.ts';
 
 export interface Ordering {
   field: string;
@@ -84,10 +84,5 @@ export function sortedIds(
   keyOf: (id: string) => SortKey,
   descending: boolean,
 ): string[] {
-  const pairs = ids.map(id => ({ id, key: keyOf(id) }));
-  const sign = descending ? -1 : 1;
-  if (pairs.every(({ id, key }) => isPlain(key) && isPlain(id)))
-    pairs.sort((a, b) => sign * comparePlain(a.key as string, b.key as string) || comparePlain(a.id, b.id));
-  else pairs.sort((a, b) => sign * compareKeys(a.key, b.key) || compareTexts(a.id, b.id));
-  return pairs.map(({ id }) => id);
+  return inOrder(ids, keyOf, id => id, descending);
 }

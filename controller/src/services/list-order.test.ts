@@ -12,6 +12,15 @@ test('plain texts are in the order that people expect of English', () => {
   }
 });
 
+test('times are in the order of their codes', () => {
+  const random = seededRandom(9);
+  const time = () => new Date(random(2 ** 32) * 500).toISOString();
+  for (let times = 0; times < 2000; times += 1) {
+    const [a, b] = [time(), time()];
+    expect([a, b, Math.sign(compareTexts(a, b))]).toEqual([a, b, Math.sign(a.localeCompare(b, 'en'))]);
+  }
+});
+
 test('numbers by value, names of things, what is absent first', () => {
   expect([10, 9, null, 2].sort(compareKeys)).toEqual([null, 2, 9, 10]);
   const things = ['b', 'A', 'a'].map(verbose_name => ({ verbose_name }));

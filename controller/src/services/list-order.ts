@@ -5,8 +5,14 @@ export type SortKey = unknown;
 
 /** Texts of these characters are in the order of their codes in every collation of English; comparing them so is ten times as fast. */
 const PLAIN = /^[-0-9a-z]*$/;
+/** So are times, among each other. */
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
-export const isPlain = (value: unknown): value is string => typeof value === 'string' && PLAIN.test(value);
+const isPlain = (value: unknown): boolean => typeof value === 'string' && PLAIN.test(value);
+const isTime = (value: unknown): boolean => typeof value === 'string' && TIME.test(value);
+
+/** Whether these texts are in the order of their codes. */
+const areByCode = (values: readonly unknown[]): boolean => values.every(isPlain) || values.every(isTime);
 
 /** Numbers by value, everything else by its text; what is absent comes first. */
 export function compareKeys(a: SortKey, b: SortKey): number {
@@ -18,11 +24,29 @@ export function compareKeys(a: SortKey, b: SortKey): number {
 }
 
 export function compareTexts(a: string, b: string): number {
-  if (isPlain(a) && isPlain(b)) return comparePlain(a, b);
+  if ((isPlain(a) && isPlain(b)) || (isTime(a) && isTime(b))) return compareCodes(a, b);
   return a.localeCompare(b, 'en');
 }
 
-export const comparePlain = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+const compareCodes = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
+/** Puts things in the order of a key; equal ones by their id, in either direction. */
+export function inOrder<T>(
+  things: readonly T[],
+  keyOf: (thing: T) => SortKey,
+  idOf: (thing: T) => SortKey,
+  descending: boolean,
+): T[] {
+  const keyed = things.map(thing => ({ thing, key: keyOf(thing), id: idOf(thing) }));
+  const sign = descending ? -1 : 1;
+  if (areByCode(keyed.map(({ key }) => key)) && areByCode(keyed.map(({ id }) => id)))
+    keyed.sort(
+      (a, b) =>
+        sign * compareCodes(a.key as string, b.key as string) || compareCodes(a.id as string, b.id as string),
+    );
+  else keyed.sort((a, b) => sign * compareKeys(a.key, b.key) || compareKeys(a.id, b.id));
+  return keyed.map(({ thing }) => thing);
+}
 
 /** Objects like `{id, verbose_name}` sort by their name. */
 function sortText(value: unknown): string {

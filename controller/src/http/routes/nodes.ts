@@ -56,7 +56,8 @@ export const nodeRoutes: RouteModule = (app, services) => {
       const all = isWhole(request.query) ? services.nodes.listed() : [];
       const nodes = all.filter(({ id }) => services.tags.has(id, request.query.tag));
       return listFromArray(request, page, nodes, {
-        render: ({ id }) => permitted('node', services.nodes.get(id), viewer),
+        renderAll: some =>
+          services.nodes.records(some.map(({ id }) => id)).map(node => permitted('node', node, viewer)),
       });
     },
   );

@@ -95,16 +95,22 @@ export class NodeService {
   }
 
   list(): NodeRecord[] {
-    const { inventory } = this.#dependencies;
-    const basePools = inventory.basePools();
-    return [...inventory.nodes.values()].map(entry =>
-      this.#record(entry, basePools.get(entry.row.id) ?? null),
-    );
+    return this.records([...this.#dependencies.inventory.nodes.keys()]);
   }
 
   /** What lists are put in order by; the records are made of a page. */
   listed(): ListedNode[] {
     return [...this.#dependencies.inventory.nodes.values()].map(entry => this.#listed(entry));
+  }
+
+  /** The records of these; of one that is no more, none. */
+  records(ids: readonly string[]): NodeRecord[] {
+    const { inventory } = this.#dependencies;
+    const basePools = inventory.basePools();
+    return ids.flatMap(id => {
+      const entry = inventory.nodes.get(id);
+      return entry ? [this.#record(entry, basePools.get(id) ?? null)] : [];
+    });
   }
 
   /** @throws node_not_found. */

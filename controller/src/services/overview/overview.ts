@@ -5,7 +5,7 @@
 import type { Database } from '../../store/schema.ts';
 import type { NodeRecord, NodeService } from '../nodes/nodes.ts';
 import type { PoolService } from '../pools/pools.ts';
-import type { PoolRecord } from '../pools/record.ts';
+import type { ListedPool } from '../pools/record.ts';
 import { BACKUP } from '../protection/attempts.ts';
 import type { ProtectionCounts, ProtectionRow, ProtectionService } from '../protection/protection.ts';
 import type { TaskService, TaskState } from '../tasks/tasks.ts';
@@ -49,7 +49,7 @@ export interface Overview {
     domains: (Pick<ProtectionRow, 'domain' | 'state'> & { results: DayResult[] })[];
   };
   running: { count: number; tasks: TaskState[] };
-  pools: Some<Pick<PoolRecord, 'id' | 'verbose_name' | 'status' | 'size' | 'used_space' | 'free_space'>>;
+  pools: Some<Pick<ListedPool, 'id' | 'verbose_name' | 'status' | 'size' | 'used_space' | 'free_space'>>;
   nodes: {
     count: number;
     away_count: number;
@@ -113,8 +113,8 @@ async function endedBackups(db: Database, domainIds: readonly string[], since: s
   return rows.map(({ domain, ended, status }) => ({ domain, ended: ended!, isGood: status === 'SUCCESS' }));
 }
 
-function fullestFirst(pools: PoolRecord[]) {
-  const freeShare = ({ size, free_space }: PoolRecord) => (size === 0 ? 1 : free_space / size);
+function fullestFirst(pools: ListedPool[]) {
+  const freeShare = ({ size, free_space }: ListedPool) => (size === 0 ? 1 : free_space / size);
   const results = [...pools]
     .sort((a, b) => freeShare(a) - freeShare(b))
     .slice(0, MAX_POOLS)

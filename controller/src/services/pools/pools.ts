@@ -13,7 +13,7 @@ import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
 import { QuietScans } from './quiet-scans.ts';
-import { isUsable, type PoolRecord, poolRecord } from './record.ts';
+import { isUsable, type ListedPool, listedPool, type PoolRecord, poolRecord } from './record.ts';
 
 export interface PoolChanges {
   outside?: boolean;
@@ -71,15 +71,24 @@ export class PoolService {
     this.#quietScans.stop();
   }
 
-  async list(filter: PoolFilter): Promise<PoolRecord[]> {
-    const entries = [...this.#dependencies.inventory.pools.values()].filter(
-      entry =>
-        entry.views.size > 0 &&
-        (filter.node === undefined || entry.views.has(filter.node)) &&
-        (filter.type === undefined || entry.row.type === filter.type),
-    );
-    const counts = await this.#dependencies.backupFiles.countsOfPools();
-    return entries.map(entry => this.#record(entry, counts.get(entry.row.id) ?? 0));
+  /** What lists are put in order by; the records are made of a page. */
+  async list(filter: PoolFilter): Promise<ListedPool[]> {
+    const { inventory, links, backupFiles } = this.#dependencies;
+    const counts = await backupFiles.countsOfPools();
+    const isConnected = (nodeId: string) => links.isConnected(nodeId);
+    return [...inventory.pools.values()]
+      .filter(
+        entry =>
+          entry.views.size > 0 &&
+          (filter.node === undefined || entry.views.has(filter.node)) &&
+          (filter.type === undefined || entry.row.type === filter.type),
+      )
+      .map(entry => listedPool(entry, isConnected, counts.get(entry.row.id) ?? 0));
+  }
+
+  /** The record of one of them. */
+  listed({ id, file_count }: Pick<ListedPool, 'id' | 'file_count'>): PoolRecord {
+    return this.#record(this.#dependencies.inventory.pool(id), file_count);
   }
 
   /** @throws pool_not_found. */
