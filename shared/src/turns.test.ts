@@ -16,27 +16,41 @@ test('work in a row leaves turns to others', async () => {
   expect(others).toBe(3);
 });
 
-test('many who work at once have one turn in each iteration of the loop, in the order in which they asked', async () => {
+/** Has many ask for a turn that was used up, and each keep the loop for so long then. @returns how many went on in each iteration */
+async function manyAtOnce(keepMs: number): Promise<{ resumed: number[]; inIteration: number[] }> {
   const resumed: number[] = [];
   const inIteration: number[] = [];
   let before = 0;
   let isOver = false;
   const look = () => {
-    inIteration.push(resumed.length - before);
+    if (resumed.length > before) inIteration.push(resumed.length - before);
     before = resumed.length;
     if (!isOver) setImmediate(look);
   };
-  const worker = async (number: number) => {
-    // a turn has been used up: whoever asks waits
-    const endMs = performance.now() + 10;
+  const keep = (ms: number) => {
+    const endMs = performance.now() + ms;
     while (performance.now() < endMs);
+  };
+  const worker = async (number: number) => {
     await shareLoop();
     resumed.push(number);
+    keep(keepMs);
   };
+  keep(10);
   const working = Array.from({ length: 20 }, (_, number) => worker(number));
   setImmediate(look);
   await Promise.all(working);
   isOver = true;
+  return { resumed, inIteration };
+}
+
+test('the turn of all of them together is as long as that of one, in the order in which they asked', async () => {
+  const { resumed, inIteration } = await manyAtOnce(6);
   expect(resumed).toEqual(Array.from({ length: 20 }, (_, number) => number));
   expect(Math.max(...inIteration)).toBe(1);
+});
+
+test('those that have little to do go on together', async () => {
+  const { inIteration } = await manyAtOnce(0);
+  expect(inIteration.length).toBeLessThan(10);
 });

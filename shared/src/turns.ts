@@ -1,16 +1,39 @@
 /** How long all of this work together may keep the event loop, ms: a tenth of what an answer may take. */
 const TURN_MS = 5;
 
+/** So many go on in one iteration of the event loop at most. */
+const MOST_AT_ONCE = 100;
+
 /** Who waits for a turn, whoever asked first at the front. */
 const waiting: (() => void)[] = [];
 /** When the present turn began, in ms of `performance.now`. */
 let sinceMs = Number.NEGATIVE_INFINITY;
+let isArranged = false;
 
-/** One goes on in each iteration of the event loop: others are served between any two. */
-function next(): void {
+/**
+ * The next iteration is for those who wait now, as long as its turn lasts; others are served between any two iterations. Each has a callback
+ * of its own, since what goes on with it does so before the next callback.
+ */
+function arrange(): void {
+  if (isArranged) return;
+  isArranged = true;
+  setImmediate(begin);
+  for (let more = Math.min(waiting.length, MOST_AT_ONCE); more > 1; more -= 1) setImmediate(goOn);
+  setImmediate(end);
+}
+
+function begin(): void {
   sinceMs = performance.now();
-  waiting.shift()!();
-  if (waiting.length > 0) setImmediate(next);
+  waiting.shift()?.();
+}
+
+function goOn(): void {
+  if (performance.now() - sinceMs < TURN_MS) waiting.shift()?.();
+}
+
+function end(): void {
+  isArranged = false;
+  if (waiting.length > 0) arrange();
 }
 
 /**
@@ -23,6 +46,6 @@ export async function shareLoop(): Promise<void> {
   if (waiting.length === 0 && performance.now() - sinceMs < TURN_MS) return;
   await new Promise<void>(resolve => {
     waiting.push(resolve);
-    if (waiting.length === 1) setImmediate(next);
+    arrange();
   });
 }

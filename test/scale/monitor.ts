@@ -10,7 +10,7 @@ export interface Measured {
 }
 
 const file = process.env.VIRTKEEP_SCALE_MONITOR;
-const EVERY_MS = 200;
+const EVERY_MS = 400;
 const RESOLUTION_MS = 5;
 
 if (file) {

@@ -16,7 +16,7 @@ const AGENTS_PER_PROCESS = 125;
 const WAIT_MS = 200;
 /** A controller that is not there after this never will be. */
 const LONGEST_MS = 900_000;
-const MONITOR_WRITES_MS = 500;
+const MONITOR_WRITES_MS = 1000;
 const CLOCK_TICKS_PER_S = 100;
 
 export class ScaleWorld {

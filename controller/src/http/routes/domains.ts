@@ -135,15 +135,14 @@ function readRoutes(app: App, services: Services): void {
         datapool,
         parent,
         user_power_state,
+        protection,
         template: isTrue(query.template),
         thin: isTrue(query.thin),
         with_vdisks: isTrue(query.with_vdisks),
       };
       if (!isWhole(query)) return pageAnswer(request, page, 0, []);
-      const accepts =
-        protection === undefined ? undefined : (id: string) => services.protection.state(id) === protection;
       const { count, records } = services.domains.page(
-        { ...page, filter, tagged: services.tags.bearersOf(query.tag), accepts },
+        { ...page, filter, tagged: services.tags.bearersOf(query.tag) },
         principalOf(request),
         full,
       );

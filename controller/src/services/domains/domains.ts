@@ -7,7 +7,8 @@ import type { Actor, Principal } from '../../auth/principal.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
 import { OrderedThings, type PageRequest } from '../ordered-things.ts';
-import type { ProtectionVerdict } from '../protection/rules.ts';
+import type { ProtectionService } from '../protection/protection.ts';
+import type { ProtectionState } from '../protection/rules.ts';
 import type { BorneTag } from '../tags/record.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
@@ -30,6 +31,7 @@ export interface DomainFilter {
   parent?: string | undefined;
   with_vdisks?: boolean | undefined;
   user_power_state?: number | undefined;
+  protection?: ProtectionState | undefined;
 }
 
 export const POWER_ACTIONS = ['start', 'shutdown', 'reboot', 'suspend', 'resume', 'reset'] as const;
@@ -59,8 +61,6 @@ export interface DomainPageRequest extends PageRequest {
   filter: DomainFilter;
   /** Ids of those that bear the tag that is asked for; undefined: none is. */
   tagged?: Iterable<string> | undefined;
-  /** What else is asked of one, which may change by itself. */
-  accepts?: ((id: string) => boolean) | undefined;
   /** Part of its name. */
   name?: string | undefined;
 }
@@ -70,7 +70,7 @@ export interface DomainServiceDependencies {
   links: NodeLinks;
   nodeTasks: NodeTasks;
   tags: BorneTags;
-  protection: { verdict(domainId: string): ProtectionVerdict };
+  protection: Pick<ProtectionService, 'verdict' | 'state' | 'look' | 'setStateListener'>;
 }
 
 /** What a VM needs of the tags. */
@@ -109,6 +109,7 @@ export class DomainService {
       },
     });
     domains.onChange(id => this.#lists.touch(id));
+    protection.setStateListener(id => this.#lists.touch(id));
     this.#seenNodes = new SeenNodes(
       () => inventory.nodes.keys(),
       id => statusTold(this.#nodeOf(id)),
@@ -126,18 +127,19 @@ export class DomainService {
     viewer: Principal | null,
     full: boolean,
   ): { count: number; records: DomainRecord[] } {
-    const { filter, tagged, accepts, name } = request;
+    const { filter, tagged, name } = request;
+    this.#protection.look();
     for (const nodeId of this.#seenNodes.changed())
       for (const id of this.#inventory.domains.ofNode(nodeId)) this.#lists.touch(id);
     const matches = matcher(filter, {
-      accepts,
+      stateOf: id => this.#protection.state(id),
       part: name?.toLowerCase(),
       isThere: nodeId => this.#isThere(nodeId),
     });
     const { count, things } = this.#lists.page(request, {
       among: tagged ?? this.#among(filter),
       matches,
-      name: accepts === undefined ? JSON.stringify([filter, name]) : undefined,
+      name: JSON.stringify([filter, name]),
     });
     const render = full ? domainRecord : shortDomainRecord;
     const records = things.map(entry => this.#whole(render(entry, this.#context(entry, viewer))));
@@ -341,7 +343,7 @@ export class DomainService {
 }
 
 interface Further {
-  accepts: ((id: string) => boolean) | undefined;
+  stateOf: (id: string) => ProtectionState;
   /** Of its name, in small letters. */
   part: string | undefined;
   isThere: (nodeId: string) => boolean;
@@ -350,10 +352,10 @@ interface Further {
 /** By the domain itself, since its record is made for those of a page only. Undefined: everything matches. */
 function matcher(
   filter: DomainFilter,
-  { accepts, part, isThere }: Further,
+  { stateOf, part, isThere }: Further,
 ): ((entry: DomainEntry) => boolean) | undefined {
   const isAny = Object.values(filter).every(value => value === undefined);
-  if (isAny && accepts === undefined && part === undefined) return undefined;
+  if (isAny && part === undefined) return undefined;
   const same = <T>(expected: T | undefined, value: T) => expected === undefined || expected === value;
   const { user_power_state: power, datapool } = filter;
   return ({ domain, nodeId }) =>
@@ -365,7 +367,7 @@ function matcher(
     (power === undefined || power === powerTold(domain, isThere(nodeId))) &&
     (datapool === undefined || domain.disks.some(disk => disk.poolId === datapool)) &&
     (part === undefined || domain.name.toLowerCase().includes(part)) &&
-    (accepts === undefined || accepts(domain.id));
+    (filter.protection === undefined || filter.protection === stateOf(domain.id));
 }
 
 function isDomainRecord(result: unknown): result is DomainRecord {

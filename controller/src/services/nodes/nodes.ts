@@ -94,10 +94,6 @@ export class NodeService {
     this.#dependencies = dependencies;
   }
 
-  list(): NodeRecord[] {
-    return this.records([...this.#dependencies.inventory.nodes.keys()]);
-  }
-
   /** What lists are put in order by; the records are made of a page. */
   listed(): ListedNode[] {
     return [...this.#dependencies.inventory.nodes.values()].map(entry => this.#listed(entry));

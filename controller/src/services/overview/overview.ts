@@ -3,7 +3,7 @@
  * is bounded: the most urgent of each kind, and how many there are.
  */
 import type { Database } from '../../store/schema.ts';
-import type { NodeRecord, NodeService } from '../nodes/nodes.ts';
+import type { ListedNode, NodeService } from '../nodes/nodes.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { ListedPool } from '../pools/record.ts';
 import { BACKUP } from '../protection/attempts.ts';
@@ -25,7 +25,7 @@ export interface OverviewDependencies {
   protection: ProtectionService;
   tasks: Pick<TaskService, 'list'>;
   pools: Pick<PoolService, 'list'>;
-  nodes: Pick<NodeService, 'list'>;
+  nodes: Pick<NodeService, 'listed'>;
 }
 
 export interface OverviewQuery {
@@ -53,7 +53,7 @@ export interface Overview {
   nodes: {
     count: number;
     away_count: number;
-    away: Pick<NodeRecord, 'id' | 'verbose_name' | 'status' | 'last_seen'>[];
+    away: Pick<ListedNode, 'id' | 'verbose_name' | 'status' | 'last_seen'>[];
   };
   next_runs: { id: string; verbose_name: string; next_run: string }[];
 }
@@ -75,7 +75,7 @@ export async function overview(services: OverviewDependencies, query: OverviewQu
     history: await historyOf(services.db, rows.slice(0, query.histories), query),
     running,
     pools: fullestFirst(await services.pools.list({})),
-    nodes: away(services.nodes.list()),
+    nodes: away(services.nodes.listed()),
     next_runs: await nextRuns(services.db),
   };
 }
@@ -129,7 +129,7 @@ function fullestFirst(pools: ListedPool[]) {
   return { count: pools.length, results };
 }
 
-function away(nodes: readonly NodeRecord[]) {
+function away(nodes: readonly ListedNode[]) {
   const others = nodes.filter(({ status }) => status !== 'ACTIVE');
   return {
     count: nodes.length,

@@ -118,6 +118,7 @@ export class ProtectionService {
   readonly #seenNodes: SeenNodes;
   #lookedMs = Number.NEGATIVE_INFINITY;
   #coverage = NO_COVERAGE;
+  #stateListener: (domainId: string) => void = () => {};
 
   constructor(dependencies: ProtectionDependencies) {
     this.#dependencies = dependencies;
@@ -147,6 +148,11 @@ export class ProtectionService {
       () => nodes.keys(),
       id => this.#nodeName(id),
     );
+  }
+
+  /** Set once at start, by what keeps lists of VMs by their states; hears of each whose state may be another one since, at the next `look`. */
+  setStateListener(listener: (domainId: string) => void): void {
+    this.#stateListener = listener;
   }
 
   /** Set once at start, by what knows the scheduled tasks. */
@@ -206,7 +212,7 @@ export class ProtectionService {
   #tell(id: string): void {
     this.#forget(id);
     this.#unjudged.add(id);
-    this.#lists.touch(id);
+    this.#touch(id);
     this.#dependencies.tell(id);
   }
 
@@ -243,7 +249,7 @@ export class ProtectionService {
     return verdictOf(this.#factsOf(domainId), this.#now());
   }
 
-  /** The state alone, which a filter asks of all VMs. */
+  /** The state alone, which a filter asks of all VMs; as of the last `look`, or later. */
   state(domainId: string): ProtectionState {
     return this.#judge(domainId);
   }
@@ -268,8 +274,8 @@ export class ProtectionService {
     this.#judged.delete(id);
   }
 
-  /** Puts in its place what has changed by the passing of time, what scheduled tasks promise, or the name of a node. */
-  #look(): void {
+  /** Before a list by states: puts in its place what has changed by the passing of time, what scheduled tasks promise, or the name of a node. */
+  look(): void {
     const { domains } = this.#dependencies.inventory;
     for (const nodeId of this.#seenNodes.changed())
       for (const id of domains.ofNode(nodeId)) this.#lists.touch(id);
@@ -280,8 +286,13 @@ export class ProtectionService {
     this.#lookedMs = now;
     for (const id of domains.keys()) {
       const before = this.#judged.get(id)?.state;
-      if (this.#judge(id) !== before) this.#lists.touch(id);
+      if (this.#judge(id) !== before) this.#touch(id);
     }
+  }
+
+  #touch(id: string): void {
+    this.#lists.touch(id);
+    this.#stateListener(id);
   }
 
   /** A page of those that match; `counts` are of all that match the other filters, whatever their state. */
@@ -289,7 +300,7 @@ export class ProtectionService {
     { state, ...filter }: ProtectionFilter,
     request: PageRequest,
   ): { count: number; rows: ProtectionRow[]; counts: ProtectionCounts } {
-    this.#look();
+    this.look();
     const { node, tag, name } = filter;
     const { domains } = this.#dependencies.inventory;
     const isAny = state === undefined && tag === undefined && name === undefined;
