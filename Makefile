@@ -19,7 +19,7 @@ export LAB_DIR PORT NODES GUEST
 
 DESTDIR ?=
 
-.PHONY: help setup modules web screenshots test soak unit check generate demo lab-up lab-down bench package install clean
+.PHONY: help setup modules web screenshots test soak unit check generate demo lab-up lab-down bench scale package install clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -75,6 +75,11 @@ demo: $(if $(filter debian,$(DEMO_GUEST)),setup,modules) ## Backs up a running g
 bench: setup ## Prints medians against what disk and cores can do, and against cp, zstd, virtnbdbackup; fails when a target is missed
 	@test/lab/setup.sh bench
 	@node test/bench/bench.ts
+
+scale: modules ## Measures one controller with simulated agents against its targets (NODES=100 VMS=100 TASKS=100000)
+	@node packaging/bundle.ts
+	@NODES=$(if $(filter file,$(origin NODES)),100,$(NODES)) VMS=$(or $(VMS),100) TASKS=$(or $(TASKS),100000) \
+	VIRTKEEP_BUNDLE=$(CURDIR)/bundle node --no-warnings test/scale/scale.ts
 
 package: modules ## Builds dist/virtkeep_<version>_<arch>.deb
 	@node packaging/build-deb.ts

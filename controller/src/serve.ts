@@ -17,7 +17,7 @@ import { openDatabase } from './store/database.ts';
 import { serverTls } from './tls.ts';
 
 /**
- * Runs the controller until it is told to stop: database, keys, services, nodes, HTTP, in this order.
+ * Runs the controller until it is told to stop: database, keys, services, HTTP, nodes, in this order.
  * @throws ConfigError; the error of the listening socket.
  */
 export async function serve(config: ControllerConfig, log: Logger): Promise<void> {
@@ -29,7 +29,7 @@ export async function serve(config: ControllerConfig, log: Logger): Promise<void
   const core = createCoreServices({ config, log, db, signer, draining: draining.signal });
   const services = { ...core, ...createNodeServices(core, ca) };
   await ensureAdministrator(services);
-  await services.startNodes();
+  await services.load();
   const stopJanitor = startJanitor(services);
   const app = await buildServer({ services, routes: ROUTES, tls: await serverTls(config, ca) });
 
@@ -51,6 +51,8 @@ export async function serve(config: ControllerConfig, log: Logger): Promise<void
   for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => shutdown.signal(name));
   await listen(app, config, log);
   notifier.ready();
+  // who listens answers while a thousand nodes are taken over
+  await services.startNodes();
   await shutdown.stopped;
   notifier.close();
 }

@@ -17,3 +17,19 @@ test('the same key in order, another key at once, and a failure stops nobody', a
   await next;
   expect(log).toEqual(['b', 'a1', 'a2']);
 });
+
+test('work on several keys waits for all before it on each, and all after it on any wait for it', async () => {
+  const queue = new KeyedQueue();
+  const log: string[] = [];
+  const gate = Promise.withResolvers<void>();
+  const say = (word: string) => async () => void log.push(word);
+  const slow = queue.run('b', () => gate.promise);
+  const both = queue.runAll(['a', 'b'], say('a and b'));
+  const turned = queue.runAll(['b', 'a'], say('b and a'));
+  const after = queue.run('a', say('a'));
+  await queue.run('c', say('c'));
+  expect(log).toEqual(['c']);
+  gate.resolve();
+  await Promise.all([slow, both, turned, after]);
+  expect(log).toEqual(['c', 'a and b', 'b and a', 'a']);
+});

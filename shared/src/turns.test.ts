@@ -1,11 +1,10 @@
 import { expect, test } from '@jest/globals';
-import { Turns } from './turns.ts';
+import { shareLoop } from './turns.ts';
 
 /** Only ends what would never end: others that get no turn cannot say so. */
 const LIMIT_MS = 60_000;
 
 test('work in a row leaves turns to others', async () => {
-  const turns = new Turns();
   let others = 0;
   const other = () => {
     others += 1;
@@ -13,6 +12,45 @@ test('work in a row leaves turns to others', async () => {
   };
   setImmediate(other);
   const endMs = performance.now() + LIMIT_MS;
-  while (others < 3 && performance.now() < endMs) await turns.share();
+  while (others < 3 && performance.now() < endMs) await shareLoop();
   expect(others).toBe(3);
+});
+
+/** Has many ask for a turn that was used up, and each keep the loop for so long then. @returns how many went on in each iteration */
+async function manyAtOnce(keepMs: number): Promise<{ resumed: number[]; inIteration: number[] }> {
+  const resumed: number[] = [];
+  const inIteration: number[] = [];
+  let before = 0;
+  let isOver = false;
+  const look = () => {
+    if (resumed.length > before) inIteration.push(resumed.length - before);
+    before = resumed.length;
+    if (!isOver) setImmediate(look);
+  };
+  const keep = (ms: number) => {
+    const endMs = performance.now() + ms;
+    while (performance.now() < endMs);
+  };
+  const worker = async (number: number) => {
+    await shareLoop();
+    resumed.push(number);
+    keep(keepMs);
+  };
+  keep(10);
+  const working = Array.from({ length: 20 }, (_, number) => worker(number));
+  setImmediate(look);
+  await Promise.all(working);
+  isOver = true;
+  return { resumed, inIteration };
+}
+
+test('the turn of all of them together is as long as that of one, in the order in which they asked', async () => {
+  const { resumed, inIteration } = await manyAtOnce(6);
+  expect(resumed).toEqual(Array.from({ length: 20 }, (_, number) => number));
+  expect(Math.max(...inIteration)).toBe(1);
+});
+
+test('those that have little to do go on together', async () => {
+  const { inIteration } = await manyAtOnce(0);
+  expect(inIteration.length).toBeLessThan(10);
 });

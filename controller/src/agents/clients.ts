@@ -1,6 +1,6 @@
 /** The gRPC clients of one agent over one mutually authenticated connection. */
 import { isIP } from 'node:net';
-import type { PeerCertificate } from 'node:tls';
+import { createSecureContext, type PeerCertificate, type SecureContext } from 'node:tls';
 import { credentials } from '@grpc/grpc-js';
 import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import {
@@ -122,21 +122,16 @@ const MAX_MESSAGE_BYTES = 128 * MiB;
  */
 export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: AbortSignal): AgentChannel {
   let peer: PeerValidity | undefined;
-  const secure = credentials.createSsl(
-    Buffer.from(tls.caPem),
-    Buffer.from(tls.privateKeyPem),
-    Buffer.from(tls.chainPem),
-    {
-      checkServerIdentity: (_host, certificate) => {
-        peer = {
-          notBefore: Date.parse(certificate.valid_from),
-          notAfter: Date.parse(certificate.valid_to),
-          hasForeignNames: hasForeignNames(target.id, certificate),
-        };
-        return checkNodeIdentity(target, certificate, tls.refusal);
-      },
+  const secure = credentials.createFromSecureContext(contextOf(tls), {
+    checkServerIdentity: (_host, certificate) => {
+      peer = {
+        notBefore: Date.parse(certificate.valid_from),
+        notAfter: Date.parse(certificate.valid_to),
+        hasForeignNames: hasForeignNames(target.id, certificate),
+      };
+      return checkNodeIdentity(target, certificate, tls.refusal);
     },
-  );
+  });
   const channel = createChannel(target.address, secure, {
     ...KEEPALIVE,
     ...serverName(target),
@@ -166,6 +161,20 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: Abor
     peer: () => peer,
     close: () => channel.close(),
   };
+}
+
+let parsed: { from: AgentTls; context: SecureContext } | undefined;
+
+/** Key and certificates are parsed once for all nodes, and again when they are others. */
+function contextOf(tls: AgentTls): SecureContext {
+  const isSame = (['caPem', 'chainPem', 'privateKeyPem'] as const).every(
+    part => parsed?.from[part] === tls[part],
+  );
+  if (!parsed || !isSame) {
+    const { caPem: ca, chainPem: cert, privateKeyPem: key } = tls;
+    parsed = { from: tls, context: createSecureContext({ ca, cert, key }) };
+  }
+  return parsed.context;
 }
 
 function endedWith(node: string, ended: AbortSignal): ClientMiddleware {

@@ -3,7 +3,8 @@
  * node proves who it is, its streams run (inventory, questions, and operations once open tasks were compared with its journal)
  * until one of them ends. Dropping a session cancels nothing on the node.
  */
-import { orAborted, sleep, throwIfAborted } from '@virtkeep/shared/abort';
+import { setTimeout as pause } from 'node:timers/promises';
+import { orAborted, throwIfAborted } from '@virtkeep/shared/abort';
 import { Backoff } from '@virtkeep/shared/backoff';
 import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type {
@@ -24,9 +25,12 @@ import {
   openAgentChannel,
   type PeerValidity,
 } from './clients.ts';
+import { Places } from './places.ts';
 
 /** What the services do with a node's life; calls for one node never overlap within a stream. */
 export interface LinkObserver {
+  /** The first attempt to reach the node begins: from now on it has its time. */
+  begins?(nodeId: string): void;
   /**
    * The node has proven its identity; nothing has been read from its streams yet. Its inventory comes meanwhile: the ends of
    * operations wait for it.
@@ -47,20 +51,37 @@ export interface LinkObserver {
 export interface LinkTimes {
   firstRetryMs: number;
   maxRetryMs: number;
-  /** For the first answer and the first inventory. */
+  /** For the first inventory. */
   connectTimeoutMs: number;
+  /** For the first answer; as long as for the inventory when absent. */
+  greetTimeoutMs?: number;
 }
 
 /** Questions of one node that are answered at a time; further ones wait in the stream. */
 const MAX_QUESTIONS = 32;
 
-export const LINK_TIMES: LinkTimes = { firstRetryMs: 500, maxRetryMs: 15_000, connectTimeoutMs: 30_000 };
+export const LINK_TIMES: LinkTimes = {
+  firstRetryMs: 500,
+  maxRetryMs: 15_000,
+  connectTimeoutMs: 30_000,
+  greetTimeoutMs: 10_000,
+};
+
+/** What a thousand links may do at a time: all at once would keep the loop so long that each of them is late. */
+export class LinkPlaces {
+  /** The handshake and the first answer. */
+  readonly greeting = new Places({ count: 32, holdMs: 1000 });
+  /** Comparing the tasks and taking the inventory over, which is in memory meanwhile. */
+  readonly taking = new Places({ count: 16, holdMs: 10_000 });
+}
 
 export interface NodeLinkDependencies {
   tls: () => Promise<AgentTls>;
   observer: LinkObserver;
   log: Logger;
   times?: LinkTimes | undefined;
+  /** Shared with the other links. */
+  places?: LinkPlaces | undefined;
 }
 
 export class NodeLink {
@@ -69,6 +90,7 @@ export class NodeLink {
   readonly #observer: LinkObserver;
   readonly #log: Logger;
   readonly #times: LinkTimes;
+  readonly #places: LinkPlaces;
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
   #channel: AgentChannel | undefined;
@@ -76,12 +98,18 @@ export class NodeLink {
   #connected = false;
   /** Both streams are up. */
   #usable = false;
+  /** An attempt has begun. */
+  #hasBegun = false;
+  /** It gave no answer the last time. */
+  #isDoubtful = false;
   #reason = 'not connected yet';
   /** Why the connection is ended though the node stays; undefined: the end of it is nobody's loss. */
   #endedBecause: string | undefined;
 
-  constructor(target: AgentTarget, { tls, observer, log, times = LINK_TIMES }: NodeLinkDependencies) {
+  constructor(target: AgentTarget, dependencies: NodeLinkDependencies) {
+    const { tls, observer, log, times = LINK_TIMES, places = new LinkPlaces() } = dependencies;
     this.target = target;
+    this.#places = places;
     this.#tls = tls;
     this.#observer = observer;
     this.#log = log.child({ node: target.id });
@@ -128,21 +156,27 @@ export class NodeLink {
     while (!this.#stop.signal.aborted) {
       const wasConnected = await this.#attempt();
       if (wasConnected) backoff.reset();
-      await sleep(backoff.next(), this.#stop.signal).catch(() => {});
+      await pause(backoff.next(), undefined, { signal: this.#stop.signal, ref: false }).catch(() => {});
     }
   }
 
   /** One session from connecting to its end; never throws. @returns whether the node was connected in it. */
   async #attempt(): Promise<boolean> {
+    let leave = () => {};
     try {
+      leave = await this.#places.greeting.take(this.#isDoubtful, this.#stop.signal);
+      if (!this.#hasBegun) this.#observer.begins?.(this.target.id);
+      this.#hasBegun = true;
+      this.#isDoubtful = true;
       this.#channel = openAgentChannel(this.target, await this.#tls(), this.#stop.signal);
-      await this.#session(this.#channel);
+      await this.#session(this.#channel, leave);
       this.#reason = 'the connection was closed';
     } catch (error) {
       this.#reason = isVirtkeepError(error) ? (error.params.reason ?? error.message) : reasonOf(error);
       const level = isVirtkeepError(error) || this.#stop.signal.aborted ? 'debug' : 'error';
       this.#log[level]('session with the node ended', { error });
     }
+    leave();
     this.#channel?.close();
     this.#channel = undefined;
     const wasConnected = this.#connected;
@@ -160,12 +194,17 @@ export class NodeLink {
       .catch(error => this.#log.error('could not record the loss of the node', { error }));
   }
 
-  async #session(channel: AgentChannel): Promise<void> {
+  /** @param greeted called when it has answered */
+  async #session(channel: AgentChannel, greeted: () => void): Promise<void> {
     const session = new AbortController();
     const signal = AbortSignal.any([session.signal, this.#stop.signal]);
     let late: { stop: () => void } | undefined;
+    let taken = () => {};
     try {
       await this.#greet(channel.clients, signal);
+      this.#isDoubtful = false;
+      greeted();
+      taken = await this.#places.taking.take(false, signal);
       // TLS looks once: a node that refuses its renewal would be believed for as long as it holds the connection
       late = onceAt(channel.peer()?.notAfter ?? Number.POSITIVE_INFINITY, () => session.abort(this.#ended()));
       throwIfAborted(session.signal);
@@ -177,12 +216,13 @@ export class NodeLink {
       // Whichever ends first ends the other; the next session begins when both are done.
       const streams = [
         // the first to be called: it tells the observer of the session before the inventory's first event
-        this.#watchOperations(channel.clients, inventory.promise, signal).finally(end),
+        this.#watchOperations(channel.clients, inventory.promise.finally(taken), signal).finally(end),
         this.#watchInventory(channel.clients, inventory.resolve, signal).finally(end),
         this.#watchQuestions(channel.clients, signal).finally(end),
       ];
       await Promise.race(streams).finally(() => Promise.allSettled(streams));
     } finally {
+      taken();
       late?.stop();
       session.abort(new VirtkeepError('canceled'));
     }
@@ -196,7 +236,8 @@ export class NodeLink {
   }
 
   async #greet(clients: AgentClients, signal: AbortSignal): Promise<NodeInfo> {
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(this.#times.connectTimeoutMs)]);
+    const { greetTimeoutMs = this.#times.connectTimeoutMs } = this.#times;
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(greetTimeoutMs)]);
     const info = await clients.node.getInfo({}, { signal: limit });
     if (info.id === this.target.id) return info;
     const reason = `the agent at ${this.target.address} says it is node ${info.id}`;
@@ -207,12 +248,14 @@ export class NodeLink {
   async #watchInventory(clients: AgentClients, taken: () => void, signal: AbortSignal): Promise<void> {
     const first = new AbortController();
     const timer = setTimeout(() => first.abort(), this.#times.connectTimeoutMs);
+    timer.unref();
     try {
       const stream = clients.node.watchInventory({}, { signal: AbortSignal.any([signal, first.signal]) });
       for await (const event of stream) {
         clearTimeout(timer);
         await this.#observer.inventory(this.target.id, event);
         if (event.event?.$case === 'full') taken();
+        letGo(event, 'event');
       }
     } finally {
       clearTimeout(timer);
@@ -238,7 +281,10 @@ export class NodeLink {
     await orAborted(inventory, signal);
     this.#nowConnected(clients, signal);
     const stream = clients.operations.watch({ afterSequence, operationId: '' }, { signal });
-    for await (const event of stream) await this.#observer.operation(this.target.id, event);
+    for await (const event of stream) {
+      await this.#observer.operation(this.target.id, event);
+      letGo(event, 'operation');
+    }
   }
 
   /** An agent of an earlier version asks nothing: its session stands without. */
@@ -267,4 +313,12 @@ export class NodeLink {
       if (!signal.aborted) this.#log.warn('a question of the node was not answered', { error });
     }
   }
+}
+
+/**
+ * A stream that is waited for holds its last message, which may be all that a node has or all files of a pool: half a MiB for each of a
+ * thousand nodes.
+ */
+function letGo<K extends string>(message: { [key in K]: unknown }, field: K): void {
+  message[field] = undefined;
 }

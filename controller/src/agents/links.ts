@@ -2,13 +2,14 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients, AgentTarget, AgentTls, PeerValidity } from './clients.ts';
-import { LINK_TIMES, type LinkObserver, type LinkTimes, NodeLink } from './link.ts';
+import { LINK_TIMES, type LinkObserver, LinkPlaces, type LinkTimes, NodeLink } from './link.ts';
 
 export class NodeLinks {
   readonly #tls: () => Promise<AgentTls>;
   readonly #observer: LinkObserver;
   readonly #log: Logger;
   readonly #times: LinkTimes;
+  readonly #places = new LinkPlaces();
   readonly #links = new Map<string, NodeLink>();
   #isStopped = false;
 
@@ -49,6 +50,7 @@ export class NodeLinks {
       observer: this.#observer,
       log: this.#log,
       times: this.#times,
+      places: this.#places,
     });
     this.#links.set(target.id, link);
     const ended = former?.stop(lostBecause);

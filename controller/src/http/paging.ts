@@ -2,6 +2,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyRequest } from 'fastify';
 import type { TObject } from 'typebox';
+import { inOrder } from '../services/list-order.ts';
 
 /** The common query parameters, as `listQuery` has validated them. */
 export interface ListQuery {
@@ -94,6 +95,8 @@ export function pageAnswer(
 interface Rendering<T> {
   /** Makes the answered form of a record; called for the page's records only. */
   render?: (record: T) => object;
+  /** The same of all records of the page at once. */
+  renderAll?: (records: readonly T[]) => object[];
   /** What `name` looks into. */
   nameOf?: (record: T) => string;
 }
@@ -107,40 +110,29 @@ export function listFromArray<T extends object>(
   request: FastifyRequest,
   page: Page,
   records: readonly T[],
-  { render = record => record, nameOf = verboseNameOf }: Rendering<T> = {},
+  {
+    render = record => record,
+    renderAll = some => some.map(render),
+    nameOf = verboseNameOf,
+  }: Rendering<T> = {},
 ): ListAnswer {
   const part = page.name?.toLowerCase();
   const matching = records.filter(
     record => part === undefined || nameOf(record).toLowerCase().includes(part),
   );
-  const sign = page.ordering.descending ? -1 : 1;
-  const { field } = page.ordering;
-  matching.sort(
-    (a, b) =>
-      sign * compare(fieldOf(a, field), fieldOf(b, field)) || compare(fieldOf(a, 'id'), fieldOf(b, 'id')),
+  const { field, descending } = page.ordering;
+  const ordered = inOrder(
+    matching,
+    record => fieldOf(record, field),
+    record => fieldOf(record, 'id'),
+    descending,
   );
-  const cut = matching.slice(page.offset, page.offset + page.limit).map(render);
+  const cut = renderAll(ordered.slice(page.offset, page.offset + page.limit));
   return pageAnswer(request, page, matching.length, cut);
 }
 
 function fieldOf(record: object, field: string): unknown {
   return (record as Record<string, unknown>)[field];
-}
-
-/** Numbers by value, everything else by its text; what is absent comes first. */
-function compare(a: unknown, b: unknown): number {
-  if (a === b) return 0;
-  if (a === null || a === undefined) return -1;
-  if (b === null || b === undefined) return 1;
-  if (typeof a === 'number' && typeof b === 'number') return a - b;
-  return sortText(a).localeCompare(sortText(b), 'en');
-}
-
-/** Objects like `{id, verbose_name}` sort by their name. */
-function sortText(value: unknown): string {
-  if (typeof value === 'object' && value !== null && 'verbose_name' in value)
-    return String(value.verbose_name);
-  return String(value);
 }
 
 function pickFields(record: object, fields: string[] | undefined): object {

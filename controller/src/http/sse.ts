@@ -23,6 +23,7 @@ const MAX_STREAM_MS = 24 * 3600 * 1000;
 export class EventStreams {
   readonly #services: Services;
   readonly #places: Shares;
+  readonly #texts = new ChangeTexts();
 
   constructor(services: Services) {
     this.#services = services;
@@ -62,7 +63,7 @@ export class EventStreams {
     send(`retry: ${RETRY_MS}\n\n`);
     for (const text of backlog(changes.lastId, lastId === undefined ? [] : changes.since(lastId), viewer))
       send(text);
-    const unsubscribe = changes.subscribe(change => send(changeText(change, viewer)));
+    const unsubscribe = changes.subscribe(change => send(this.#texts.of(change, viewer)));
     const unwatch = watchRight(
       this.#services,
       request,
@@ -86,6 +87,21 @@ export class EventStreams {
     whenClosed(reply.raw, stop);
     reply.raw.on('error', () => reply.raw.destroy());
     if (draining.aborted) end();
+  }
+}
+
+/** A change is told to all listeners in a row: its text is made once for those who see the same. */
+class ChangeTexts {
+  #change: Change | undefined;
+  readonly #texts = new Map<string, string>();
+
+  of(change: Change, viewer: Principal): string {
+    if (change !== this.#change) this.#texts.clear();
+    this.#change = change;
+    const key = change.sameFor(viewer);
+    const text = this.#texts.get(key) ?? changeText(change, viewer);
+    this.#texts.set(key, text);
+    return text;
   }
 }
 

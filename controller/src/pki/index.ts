@@ -1,4 +1,4 @@
-export type { CertificateAuthority } from './authority.ts';
+export type { CertificateAuthority, IssuedCertificate } from './authority.ts';
 export { ensureCa, issueCertificate, issueServerCertificate } from './authority.ts';
 export { signNodeRequest } from './csr.ts';
 export { issueServiceCertificate } from './issue-service.ts';

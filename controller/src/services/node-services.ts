@@ -1,4 +1,4 @@
-/** Makes everything that deals with nodes and wires it together; main calls `start` after the server is built. */
+/** Makes everything that deals with nodes and wires it together; main calls `load` before the server listens and `startNodes` after. */
 import { X509Certificate } from 'node:crypto';
 import { serialOf } from '@virtkeep/shared/serials';
 import type { AgentTls } from '../agents/clients.ts';
@@ -6,7 +6,7 @@ import { LINK_TIMES, type LinkTimes } from '../agents/link.ts';
 import { NodeLinks } from '../agents/links.ts';
 import type { Principal } from '../auth/principal.ts';
 import { watchClock } from '../clock-belief.ts';
-import { type CertificateAuthority, ensureControllerCertificate } from '../pki/index.ts';
+import type { CertificateAuthority } from '../pki/index.ts';
 import { BackupFiles, type FileListener } from './backup-files/backup-files.ts';
 import { changesExtension } from './backup-files/extendable.ts';
 import { IncrementalFiles } from './backup-files/extendable-files.ts';
@@ -36,6 +36,7 @@ import { CertificateRenewer } from './nodes/certificates.ts';
 import { NodeService } from './nodes/nodes.ts';
 import { NodeObserver } from './nodes/observer.ts';
 import { OtherNodes } from './nodes/other-nodes.ts';
+import { OwnCertificate } from './nodes/own-certificate.ts';
 import { RefusedNodes } from './nodes/refused-nodes.ts';
 import { RevocationService } from './nodes/revocations.ts';
 import { PoolService } from './pools/pools.ts';
@@ -74,8 +75,9 @@ export function createNodeServices(
   const { config, db, tasks, events, changes } = core;
   const log = core.log.child({ part: 'nodes' });
   const register = new CertificateRegister(db);
+  const ownCertificate = new OwnCertificate(config.state_dir, ca);
   const tls = async (): Promise<AgentTls> => {
-    const own = await ensureControllerCertificate(config.state_dir, ca);
+    const own = await ownCertificate.get();
     return {
       caPem: ca.certificatePem,
       chainPem: own.chainPem,
@@ -86,10 +88,16 @@ export function createNodeServices(
   const observer = new NodeObserver();
   const links = new NodeLinks(tls, observer, log, times);
   const tell = ({ kind, id: entityId, action }: Pick<ChangeInput, 'kind' | 'action'> & { id: string }) =>
-    changes.publish({ kind, entityId, action, render: viewer => render(kind, entityId, viewer) });
+    changes.publish({
+      kind,
+      entityId,
+      action,
+      render: viewer => render(kind, entityId, viewer),
+      sameFor: viewer => viewer.role,
+    });
   const inventory = new Inventory(db, tell);
   const ownSerial = async () => {
-    const { certificatePem } = await ensureControllerCertificate(config.state_dir, ca);
+    const { certificatePem } = await ownCertificate.get();
     return serialOf(new X509Certificate(certificatePem).serialNumber);
   };
   const revocations = new RevocationService({ ca, register, links, events, log, ownSerial });
@@ -269,6 +277,21 @@ export function createNodeServices(
   };
   const renewer = new CertificateRenewer({ ca, register, links, inventory, log });
   let roundTimer: NodeJS.Timeout | undefined;
+  let loaded: Promise<void> | undefined;
+  let judging: Promise<void> | undefined;
+  const stopping = new AbortController();
+  const load = () => {
+    loaded ??= (async () => {
+      await inventory.load();
+      await tags.load();
+      await protection.load();
+      await register.load();
+      await nodeTasks.failInterrupted();
+      await scheduler.load();
+      await coverage.refresh();
+    })();
+    return loaded;
+  };
 
   return {
     nodes,
@@ -294,20 +317,16 @@ export function createNodeServices(
     multiTasks,
     schedules,
     scheduler,
+    load,
     async startNodes() {
-      await inventory.load();
-      await tags.load();
-      await protection.load();
-      await register.load();
-      await incrementals.judgeAll();
-      await nodeTasks.failInterrupted();
-      await scheduler.load();
-      await coverage.refresh();
+      await load();
+      judging = incrementals.judgeAll(stopping.signal).catch((error: unknown) => {
+        log.error('not all backups were judged after the start', { error });
+      });
       await multiTasks.resume();
-      for (const { row } of inventory.nodes.values()) {
-        observer.startLossTimer(row.id);
+      if (stopping.signal.aborted) return;
+      for (const { row } of inventory.nodes.values())
         await links.add({ id: row.id, name: row.verbose_name, address: row.address });
-      }
       const isClockBelieved = watchClock();
       roundTimer = setInterval(() => {
         void renewer.round();
@@ -328,12 +347,16 @@ export function createNodeServices(
       }
     },
     async stopNodes() {
+      stopping.abort();
       clearInterval(roundTimer);
+      await judging;
       await ticker.stop();
       observer.stop();
+      pools.stop();
       await links.stop();
       await loanReconciler.stop();
       await core.notifications.stop();
+      await tasks.flush();
     },
   };
 }

@@ -78,7 +78,9 @@ export interface NodeServices {
   multiTasks: MultiTasks;
   schedules: ScheduleService;
   scheduler: Scheduler;
-  /** Reads what was known and begins to connect to the nodes. */
+  /** Reads what was known before; once. */
+  load(): Promise<void>;
+  /** Begins to connect to the nodes, when what was known has been read. */
   startNodes(): Promise<void>;
   /** Ends the connections; the nodes keep working. */
   stopNodes(): Promise<void>;

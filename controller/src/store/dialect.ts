@@ -4,8 +4,9 @@
  */
 import { chmodSync } from 'node:fs';
 import BetterSqlite from 'better-sqlite3';
-import { Kysely, type RawBuilder, type SqlBool, SqliteDialect, sql } from 'kysely';
+import { Kysely, type RawBuilder, type SqlBool, SqliteDialect, sql, type Transaction } from 'kysely';
 import type { Database, Schema } from './schema.ts';
+import { StatementCache } from './statement-cache.ts';
 
 const BUSY_TIMEOUT_MS = 10_000;
 
@@ -16,7 +17,25 @@ export function openSqlite(path: string): Database {
   database.pragma('journal_mode = WAL');
   database.pragma('synchronous = FULL');
   database.pragma('foreign_keys = ON');
-  return new Kysely<Schema>({ dialect: new SqliteDialect({ database }) });
+  return new Kysely<Schema>({ dialect: new SqliteDialect({ database: new StatementCache(database) }) });
+}
+
+/**
+ * A transaction of what the nodes tell again anyway: nobody waits until it is on disk. It is there with the next durable one at the latest,
+ * and never without those before it.
+ */
+export function relaxedTransaction<T>(
+  db: Database,
+  work: (transaction: Transaction<Schema>) => Promise<T>,
+): Promise<T> {
+  return db.connection().execute(async connection => {
+    await sql`pragma synchronous = normal`.execute(connection);
+    try {
+      return await connection.transaction().execute(work);
+    } finally {
+      await sql`pragma synchronous = full`.execute(connection);
+    }
+  });
 }
 
 /** Loads the native part now, for a process that will be a user who may not read where it lies. */
@@ -29,6 +48,10 @@ export function isUniqueViolation(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code;
   return code === 'SQLITE_CONSTRAINT_UNIQUE' || code === 'SQLITE_CONSTRAINT_PRIMARYKEY' || code === '23505';
 }
+
+/** The operation that a row of `files` says is at work on it; null where it says none. Found by an index on the same expression. */
+export const operationOfWork = (): RawBuilder<string | null> =>
+  sql<string | null>`json_extract(files.record_json, '$.work.operation')`;
 
 /** `column` holds `part` anywhere, ASCII letters in any case (SQLite's lower() knows no others). */
 export function contains(column: string, part: string): RawBuilder<SqlBool> {

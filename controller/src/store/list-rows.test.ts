@@ -34,6 +34,20 @@ test('what is not asked for matches everything, a page counts all that match', a
   expect(await list({ offset: 9 })).toEqual([4]);
 });
 
+test('a page behind the middle is read from the other end, and is the same', async () => {
+  expect(await list({ limit: 2, offset: 3 })).toEqual([4, 'e3']);
+  expect(await list({ limit: 1, offset: 3, descending: true })).toEqual([4, 'e0']);
+  expect(await list({ limit: 2, offset: 1, orderBy: ['user', 'id'], equal: { user: 'ann' } })).toEqual([
+    3,
+    'e1',
+    'e2',
+  ]);
+  expect(await list({ limit: 1, offset: 2, orderBy: ['user', 'id'], containing: { message: 'b' } })).toEqual([
+    3,
+    'e3',
+  ]);
+});
+
 test('conditions narrow each other', async () => {
   expect(await list({ equal: { user: 'ann' }, containing: { message: 'BACKup' } })).toEqual([2, 'e0', 'e1']);
   expect(await list({ equal: { user: 'nobody' } })).toEqual([0]);

@@ -1,6 +1,14 @@
 /** One page of a table, as every list of the REST API that is read from the database has it. */
-import type { Expression, ExpressionBuilder, Kysely, SqlBool } from 'kysely';
+import {
+  type Expression,
+  type ExpressionBuilder,
+  expressionBuilder,
+  type Kysely,
+  type SelectQueryBuilder,
+  type SqlBool,
+} from 'kysely';
 import { contains } from './dialect.ts';
+import { keptCount } from './row-counts.ts';
 import type { Database, Schema } from './schema.ts';
 
 type Table = keyof Schema;
@@ -36,12 +44,38 @@ export async function listRows<T extends Table>(
   let query = (db as unknown as Kysely<Record<string, Record<string, unknown>>>).selectFrom<string>(table);
   for (const [column, value] of given(request.equal)) query = query.where(column, '=', value);
   for (const [column, part] of given(request.containing)) query = query.where(contains(column, part));
-  const { and } = request;
-  if (and) query = query.where(eb => eb.and(and(eb as unknown as ExpressionBuilder<Schema, T>)));
-  const total = await query.select(({ fn }) => fn.countAll<number>().as('number')).executeTakeFirstOrThrow();
-  let page = query.selectAll().limit(request.limit).offset(request.offset);
-  for (const column of request.orderBy) page = page.orderBy(column, request.descending ? 'desc' : 'asc');
-  return { count: Number(total.number), rows: (await page.execute()) as unknown as Schema[T][] };
+  const more = request.and?.(expressionBuilder<Schema, T>()) ?? [];
+  if (more.length > 0) query = query.where(eb => eb.and(more as never));
+  const isPlain = more.length === 0 && given(request.containing).length === 0;
+  const kept = isPlain ? await keptCount(db, table, request.equal) : undefined;
+  const count = kept ?? (await countOf(query));
+  const page = fromTheNearerEnd(request, count);
+  let rows = query.selectAll().limit(page.limit).offset(page.offset);
+  for (const column of request.orderBy) rows = rows.orderBy(column, page.descending ? 'desc' : 'asc');
+  const found = (await rows.execute()) as unknown as Schema[T][];
+  return { count, rows: page.isReversed ? found.reverse() : found };
+}
+
+async function countOf(query: SelectQueryBuilder<Record<string, Record<string, unknown>>, string, object>) {
+  const { number } = await query
+    .select(({ fn }) => fn.countAll<number>().as('number'))
+    .executeTakeFirstOrThrow();
+  return Number(number);
+}
+
+/** What is passed over costs, too: the last page is the first one of the other direction. */
+function fromTheNearerEnd(
+  { limit, offset, descending }: Pick<RowQuery<never>, 'limit' | 'offset' | 'descending'>,
+  count: number,
+) {
+  const left = Math.max(0, Math.min(limit, count - offset));
+  if (offset <= count / 2) return { limit, offset, descending, isReversed: false };
+  return {
+    limit: left,
+    offset: Math.max(0, count - offset - left),
+    descending: !descending,
+    isReversed: true,
+  };
 }
 
 const given = (values: object) =>

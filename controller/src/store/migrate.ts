@@ -15,6 +15,7 @@ import { taskEvents } from './migrations/0013-task-events.ts';
 import { openRuns } from './migrations/0014-open-runs.ts';
 import { notedBackups } from './migrations/0015-noted-backups.ts';
 import { wholePoints } from './migrations/0016-whole-points.ts';
+import { scale } from './migrations/0017-scale.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -35,6 +36,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0014-open-runs': openRuns,
   '0015-noted-backups': notedBackups,
   '0016-whole-points': wholePoints,
+  '0017-scale': scale,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

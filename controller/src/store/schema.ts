@@ -36,6 +36,7 @@ export interface Schema {
   retention_decisions: RetentionDecisionRow;
   notification_targets: NotificationTargetRow;
   notifications: NotificationRow;
+  row_counts: RowCountRow;
 }
 
 export type Database = Kysely<Schema>;
@@ -488,4 +489,13 @@ export interface NotificationRow {
   /** Why the last attempt failed; of what was sent, what is to be known of it. */
   reason: string;
   created: string;
+}
+
+/** How many rows of a table have these values in the two columns by which they are counted; the database keeps it itself. */
+export interface RowCountRow {
+  of_table: string;
+  /** Empty for null. */
+  first: string;
+  second: string;
+  number: number;
 }

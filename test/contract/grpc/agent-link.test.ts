@@ -1,12 +1,14 @@
 /** The controller's link to a node, against a scripted agent over real mutual TLS. */
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { createLogger } from '@virtkeep/shared/log';
 import type { AgentTls } from '../../../controller/src/agents/clients.ts';
-import { type LinkObserver, NodeLink } from '../../../controller/src/agents/link.ts';
+import { type LinkObserver, LinkPlaces, NodeLink } from '../../../controller/src/agents/link.ts';
 import {
   type CertificateAuthority,
   CONTROLLER_URN,
@@ -97,6 +99,39 @@ describe('link to a node', () => {
     await until(() => log.includes('inventory domainChanged'));
     expect(made.peer()?.notAfter).toBeGreaterThan(Date.now());
     expect((await made.clients().node.getInfo({})).id).toBe(agent.id);
+  });
+
+  test('nodes that accept a connection and say nothing keep nobody waiting that would answer', async () => {
+    const silent = createServer();
+    await once(silent.listen(0, '127.0.0.1'), 'listening');
+    const { port } = silent.address() as AddressInfo;
+    const places = new LinkPlaces();
+    const { observer, log } = watch();
+    const dependencies = {
+      tls: async () => tls,
+      observer,
+      log: createLogger('test', 'error'),
+      times: TIMES,
+      places,
+    };
+    const dead = Array.from(
+      { length: 40 },
+      (_, number) =>
+        new NodeLink(
+          { id: randomUUID(), name: `dead ${number}`, address: `127.0.0.1:${port}` },
+          dependencies,
+        ),
+    );
+    for (const one of dead) one.start();
+    link = new NodeLink({ id: agent.id, name: 'n1', address: agent.address }, dependencies);
+    link.start();
+    try {
+      await until(() => link!.isConnected);
+      expect(log).toEqual(['reattach', 'inventory full', 'connected']);
+    } finally {
+      silent.close();
+      await Promise.all(dead.map(one => one.stop()));
+    }
   });
 
   test('a node is reached by its name as well as by its address', async () => {

@@ -94,6 +94,18 @@ describe('enrolment', () => {
   );
 });
 
+test('many nodes enrol from one address', async () => {
+  const answers = [];
+  for (let number = 0; number < 15; number += 1) {
+    const made = await ticket({ verbose_name: `many-${number}` });
+    const id = randomUUID();
+    const { csrPem } = await nodeRequest(id);
+    answers.push((await redeem(rest, { token: made.token, nodeId: id, port: 1, csrPem })).status);
+    await rest.call('POST', `/api/nodes/${id}/remove/`, { body: {} });
+  }
+  expect(answers).toEqual(Array(15).fill(200));
+});
+
 describe('nodes', () => {
   test('are listed with what they told of themselves', async () => {
     const { body } = await rest.call('GET', '/api/nodes/?ordering=verbose_name');

@@ -1,5 +1,5 @@
 /** The whole of `/metrics`, in pieces, so that nobody else waits while it is written, and none of it is kept for a slow reader. */
-import { Turns } from '@virtkeep/shared/turns';
+import { shareLoop } from '@virtkeep/shared/turns';
 import type { Registry } from 'prom-client';
 import type { MetricSources } from '../../services/monitoring/sources.ts';
 import { deadLetterText } from './notifications.ts';
@@ -11,10 +11,9 @@ export async function* metricsText(
   { inventory, schedules, notifications }: MetricSources,
 ): AsyncGenerator<string> {
   yield await registry.metrics();
-  const turns = new Turns();
   if (notifications) yield* deadLetterText(await notifications.deadLetters());
   for (const text of inManyPieces()) {
-    await turns.share();
+    await shareLoop();
     if (text !== '') yield text;
   }
 

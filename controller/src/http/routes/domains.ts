@@ -7,7 +7,7 @@ import { LONG_ACTION, runTask, taskOfKey } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { DISK_WORK, DOMAIN_WORK, POOL_READ } from '../node-errors.ts';
-import { listFromArray, parsePage } from '../paging.ts';
+import { pageAnswer, parsePage } from '../paging.ts';
 import {
   AsyncQuery,
   body,
@@ -135,17 +135,18 @@ function readRoutes(app: App, services: Services): void {
         datapool,
         parent,
         user_power_state,
+        protection,
         template: isTrue(query.template),
         thin: isTrue(query.thin),
         with_vdisks: isTrue(query.with_vdisks),
       };
-      const domains = isWhole(query) ? services.domains.list(filter, principalOf(request), full) : [];
-      const matching = domains.filter(
-        ({ id }) =>
-          services.tags.has(id, query.tag) &&
-          (protection === undefined || services.protection.verdict(id).state === protection),
+      if (!isWhole(query)) return pageAnswer(request, page, 0, []);
+      const { count, records } = services.domains.page(
+        { ...page, filter, tagged: services.tags.bearersOf(query.tag) },
+        principalOf(request),
+        full,
       );
-      return listFromArray(request, page, matching, { render: record => services.domains.whole(record) });
+      return pageAnswer(request, page, count, records);
     },
   );
 

@@ -3,6 +3,7 @@ import { isWhole } from '../../services/nodes/whole.ts';
 import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { STORY } from '../document/story.ts';
+import { FailureLimit } from '../failure-limit.ts';
 import { POOL_MARKED } from '../node-errors.ts';
 import { listFromArray, parsePage } from '../paging.ts';
 import { permitted } from '../permitted.ts';
@@ -32,11 +33,12 @@ const ORDERINGS = [
   'cpu_count',
   'last_seen',
 ] as const;
-/** A wrong token costs an attacker six seconds; nobody enrols more nodes than this from one address. */
-const ENROLMENTS_PER_MINUTE = 10;
+/** A wrong token costs an attacker six seconds; what is refused is no more often from one address. */
+const REFUSED_ENROLMENTS_PER_MINUTE = 10;
 const MAX_PEM = 8192;
 
 export const nodeRoutes: RouteModule = (app, services) => {
+  const refused = new FailureLimit({ most: REFUSED_ENROLMENTS_PER_MINUTE, windowMs: 60_000 });
   app.get(
     '/api/nodes/',
     {
@@ -51,9 +53,12 @@ export const nodeRoutes: RouteModule = (app, services) => {
     async request => {
       const page = parsePage(request.query, NodeSchema, ORDERINGS);
       const viewer = principalOf(request);
-      const all = isWhole(request.query) ? services.nodes.list() : [];
+      const all = isWhole(request.query) ? services.nodes.listed() : [];
       const nodes = all.filter(({ id }) => services.tags.has(id, request.query.tag));
-      return listFromArray(request, page, nodes, { render: node => permitted('node', node, viewer) });
+      return listFromArray(request, page, nodes, {
+        renderAll: some =>
+          services.nodes.records(some.map(({ id }) => id)).map(node => permitted('node', node, viewer)),
+      });
     },
   );
 
@@ -117,9 +122,10 @@ export const nodeRoutes: RouteModule = (app, services) => {
   app.post(
     '/api/nodes/enroll/',
     {
+      onRequest: async request => refused.require(request),
+      onError: async request => refused.failed(request),
       config: {
         access: 'public',
-        rateLimit: { max: ENROLMENTS_PER_MINUTE, timeWindow: 60_000 },
         errors: ['enrolment_token_invalid', 'enrolment_for_other_node', 'node_known', 'name_taken'],
       },
       schema: {
@@ -151,7 +157,10 @@ export const nodeRoutes: RouteModule = (app, services) => {
         response: { 200: ref(NodeCertificateSchema) },
       },
     },
-    async request => services.nodes.redeem(request.body),
+    async request => {
+      refused.require(request);
+      return services.nodes.redeem(request.body);
+    },
   );
 
   app.put(

@@ -60,7 +60,9 @@ export const poolRoutes: RouteModule = (app, services) => {
       const viewer = principalOf(request);
       const pools = isWhole(request.query) ? await services.pools.list({ node, type }) : [];
       const tagged = pools.filter(({ id }) => services.tags.has(id, request.query.tag));
-      return listFromArray(request, page, tagged, { render: pool => shown(services, pool, viewer) });
+      return listFromArray(request, page, tagged, {
+        render: pool => shown(services, services.pools.listed(pool), viewer),
+      });
     },
   );
 

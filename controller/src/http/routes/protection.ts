@@ -1,7 +1,7 @@
 /** How well VMs are protected: what an administrator looks at every morning. */
 import Type from 'typebox';
 import type { RouteModule } from '../app.ts';
-import { listFromArray, parsePage } from '../paging.ts';
+import { pageAnswer, parsePage } from '../paging.ts';
 import { filterById, listOf, listQuery, tagFilter } from '../schemas/common.ts';
 import { CountsBeside, ProtectionSchema, ProtectionStateText } from '../schemas/protection.ts';
 
@@ -26,11 +26,13 @@ export const protectionRoutes: RouteModule = (app, services) => {
     async request => {
       const { state, node, tag, ...query } = request.query;
       const page = parsePage(query, ProtectionSchema, ORDERINGS);
-      const { rows, counts } = services.protection.list({ state, node, tag, name: page.name });
-      const answer = listFromArray(request, page, rows, {
-        render: row => services.protection.record(row),
-        nameOf: ({ domain }) => domain.verbose_name,
-      });
+      const { count, rows, counts } = services.protection.page({ state, node, tag, name: page.name }, page);
+      const answer = pageAnswer(
+        request,
+        page,
+        count,
+        rows.map(row => services.protection.record(row)),
+      );
       return { ...answer, counts };
     },
   );

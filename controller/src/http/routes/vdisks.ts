@@ -6,7 +6,7 @@ import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { STORY } from '../document/story.ts';
 import { DISK_WORK, DOMAIN_WORK, POOL_READ, STATE_WORK } from '../node-errors.ts';
-import { listFromArray, parsePage } from '../paging.ts';
+import { pageAnswer, parsePage } from '../paging.ts';
 import { permitted } from '../permitted.ts';
 import {
   AsyncQuery,
@@ -96,13 +96,16 @@ function readRoutes(app: App, services: Services): void {
       const { another_domain, domain, datapool, node, tag, ...query } = request.query;
       const page = parsePage(query, VdiskSchema, ORDERINGS);
       const full = page.allContent || VDISK_DETAILS.some(field => page.fields?.includes(field));
-      const disks = services.vdisks
-        .list({ another_domain, domain, datapool, node }, full)
-        .filter(({ id }) => services.tags.has(id, tag));
+      const filter = { another_domain, domain, datapool, node };
+      const tagged = services.tags.bearersOf(tag);
+      const { count, records } = services.vdisks.page({ ...page, filter, tagged }, full);
       const viewer = principalOf(request);
-      return listFromArray(request, page, disks, {
-        render: disk => (full ? permitted('vdisk', disk, viewer) : disk),
-      });
+      return pageAnswer(
+        request,
+        page,
+        count,
+        full ? records.map(disk => permitted('vdisk', disk, viewer)) : records,
+      );
     },
   );
 

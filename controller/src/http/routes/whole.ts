@@ -1,6 +1,6 @@
 /** Clusters and resource pools, of which there is one each. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { NodeRecord } from '../../services/nodes/nodes.ts';
+import type { ListedNode } from '../../services/nodes/nodes.ts';
 import {
   CLUSTER,
   clusterRecord,
@@ -20,7 +20,7 @@ interface Whole {
   noun: string;
   id: string;
   schema: typeof ClusterSchema | typeof ResourcePoolSchema;
-  record: (nodes: readonly NodeRecord[]) => object;
+  record: (nodes: readonly ListedNode[]) => object;
 }
 
 export const wholeRoutes: RouteModule = (app, services) => {
@@ -55,7 +55,7 @@ function wholeOf(app: App, services: Services, { path, noun, id, schema, record 
     },
     async request => {
       const page = parsePage(request.query, schema, ['verbose_name']);
-      const all = isWhole({ cluster: request.query.cluster }) ? [record(services.nodes.list())] : [];
+      const all = isWhole({ cluster: request.query.cluster }) ? [record(services.nodes.listed())] : [];
       return listFromArray(request, page, all);
     },
   );
@@ -69,7 +69,7 @@ function wholeOf(app: App, services: Services, { path, noun, id, schema, record 
     async request => {
       const { id: requestedId } = request.params as { id: string };
       if (requestedId !== id) throw new VirtkeepError('not_found', { path: `${path}${requestedId}/` });
-      return record(services.nodes.list()) as never;
+      return record(services.nodes.listed()) as never;
     },
   );
 }

@@ -1,3 +1,4 @@
+import { setImmediate, setTimeout } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId, uuidV5 } from '@virtkeep/shared/ids';
@@ -48,7 +49,7 @@ async function scan(
   }: { sees?: () => boolean; meanwhile?: () => Promise<unknown> } = {},
 ): Promise<void> {
   const operation = newId();
-  backupFiles.scanBegins(operation);
+  backupFiles.scanBegins(operation, pool);
   await meanwhile();
   await backupFiles.scanned(pool, files, operation, sees);
 }
@@ -169,6 +170,141 @@ describe('a scan', () => {
   test('that somebody else started, or that was begun before a restart, misses nothing', async () => {
     await backupFiles.scanned('p', [], newId(), everywhere);
     expect(await statusOf('f')).toBe('ACTIVE');
+  });
+});
+
+describe('while the result of a scan is taken over', () => {
+  const OTHER = { ...FILE, id: 'g', archiveId: 'g', filename: 'g.tar', path: '/p/backups/g.tar' };
+
+  /** Does it at each moment of the takeover of a scan that has found this, and looks at what comes of both. */
+  async function atEachMomentOf(
+    found: BackupFile[],
+    meanwhile: () => Promise<unknown>,
+    look: () => Promise<void>,
+  ): Promise<void> {
+    for (const iterations of [0, 1, 2])
+      for (let moment = 0; moment < MOMENTS; moment += 1) {
+        const operation = newId();
+        backupFiles.scanBegins(operation, 'p');
+        const taking = backupFiles.scanned('p', found, operation, everywhere);
+        for (let count = 0; count < iterations; count += 1) await setImmediate();
+        for (let turn = 0; turn < moment; turn += 1) await Promise.resolve();
+        await Promise.all([taking, meanwhile()]);
+        await look();
+        await db.deleteFrom('files').execute();
+        await backupFiles.seen(FILE, everywhere);
+      }
+  }
+
+  test('a backup that ends is there', async () => {
+    await atEachMomentOf(
+      [FILE],
+      () => backupFiles.recordResult(OTHER, 'o'),
+      async () => expect(await backupFiles.find('g')).toMatchObject({ status: 'ACTIVE' }),
+    );
+  });
+
+  test.each([
+    ['its own', { ...FILE, size: 20n }],
+    ['the name of a copy', { ...FILE, id: uuidV5('p', 'a.tar'), archiveId: 'f', size: 20n }],
+  ])('a file that is deleted stays away, which the scan has found under %s', async (_name, found) => {
+    await atEachMomentOf(
+      [found],
+      async () => {
+        for (const { id } of await backupFiles.filesOf({ pool: 'p' })) await backupFiles.remove(id);
+      },
+      async () => expect(await backupFiles.filesOf({ pool: 'p' })).toEqual([]),
+    );
+  });
+
+  test('a file that is moved is where it was moved to', async () => {
+    const moved = { ...FILE, filename: 'a.tar.zst', path: '/p/backups/a.tar.zst', compressed: true };
+    await atEachMomentOf(
+      [{ ...FILE, size: 20n }],
+      async () => {
+        await backupFiles.begin('f', 'UPDATING', WORK);
+        await backupFiles.recordResult(moved, WORK.operation, { from: 'f' });
+      },
+      async () => {
+        const rows = await backupFiles.filesOf({ pool: 'p' });
+        expect(rows).toMatchObject([{ id: 'f', filename: 'a.tar.zst', status: 'ACTIVE' }]);
+      },
+    );
+  });
+
+  test('a file that something takes the place of is not in it any more', async () => {
+    const instead = { ...OTHER, filename: FILE.filename, path: FILE.path };
+    await atEachMomentOf(
+      [{ ...FILE, size: 20n }],
+      () => backupFiles.recordResult(instead, 'o'),
+      async () => expect(await backupFiles.filesOf({ pool: 'p' })).toMatchObject([{ id: 'g' }]),
+    );
+  });
+
+  test('an operation that fails leaves the file as it was', async () => {
+    await atEachMomentOf(
+      [],
+      async () => {
+        await backupFiles.begin('f', 'UPDATING', WORK).catch(() => {});
+        await backupFiles.operationFailed('f', WORK.operation);
+      },
+      async () => expect(['ACTIVE', 'MISSING']).toContain((await backupFiles.get('f')).status),
+    );
+  });
+
+  test('others are served in between, and what is as it was is not written', async () => {
+    const files = Array.from({ length: 1000 }, (_, number) => ({
+      ...FILE,
+      id: `x${number}`,
+      archiveId: `x${number}`,
+      filename: `x${number}.tar`,
+      path: `/p/backups/x${number}.tar`,
+    }));
+    await scan('p', [FILE, ...files]);
+    expect(await backupFiles.countOfPool('p')).toBe(1001);
+    const written = () =>
+      db
+        .selectFrom('files')
+        .select(({ fn }) => fn.max('modified').as('modified'))
+        .executeTakeFirst();
+    const before = await written();
+    let isOver = false;
+    let served = 0;
+    const serve = () => {
+      served += 1;
+      if (!isOver) void setImmediate().then(serve);
+    };
+    serve();
+    await setTimeout(2);
+    await scan('p', [...files, FILE]);
+    isOver = true;
+    expect(await written()).toEqual(before);
+    expect(served).toBeGreaterThan(1);
+  });
+});
+
+describe('files that have changed places', () => {
+  const at = (id: string, filename: string): BackupFile => ({
+    ...FILE,
+    id,
+    archiveId: id,
+    filename,
+    path: `/p/backups/${filename}`,
+  });
+  const places = async () =>
+    Object.fromEntries((await backupFiles.filesOf({ pool: 'p' })).map(({ id, filename }) => [id, filename]));
+
+  test('are known by what they are', async () => {
+    await scan('p', [at('f', 'a.tar'), at('g', 'b.tar'), at('h', 'c.tar')]);
+    await scan('p', [at('g', 'a.tar'), at('f', 'b.tar'), at('h', 'd.tar'), at('i', 'c.tar')]);
+    expect(await places()).toEqual({ g: 'a.tar', f: 'b.tar', h: 'd.tar', i: 'c.tar' });
+  });
+
+  test('and copies that are found together have records of their own', async () => {
+    await scan('p', [at('f', 'a.tar'), at('g', 'b.tar'), { ...at('g', 'c.tar'), id: 'g' }]);
+    const found = await places();
+    expect(Object.values(found).sort()).toEqual(['a.tar', 'b.tar', 'c.tar']);
+    expect(found.g).toBe('b.tar');
   });
 });
 

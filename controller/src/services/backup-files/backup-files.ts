@@ -13,10 +13,14 @@ import type { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import { operationOfWork } from '../../store/dialect.ts';
+import { countOf, countsBySecond } from '../../store/row-counts.ts';
 import type { Database, FileRow } from '../../store/schema.ts';
 import { FileUsers } from './file-users.ts';
+import { type SeenFile, seenFile } from './found-files.ts';
 import { archiveIdOf, archiveIdOfRow, recordIdOf } from './identity.ts';
 import { type FileFilter, listFiles } from './list.ts';
+import { type NewerReports, OpenScans } from './open-scans.ts';
 import {
   detailsOf,
   FILE_STATUSES,
@@ -27,11 +31,11 @@ import {
   informationOf,
   NO_DETAILS,
   rememberedShow,
-  rowOfFile,
   UNVERIFIED,
 } from './record.ts';
 import { pointsOf, unpublishedPath } from './restore-points.ts';
-import { BUSY_STATUSES, isBusy, isDiskImage } from './usable.ts';
+import { ScanTakeover, SETTLED } from './scan-takeover.ts';
+import { BUSY_STATUSES, isBusy } from './usable.ts';
 
 export interface NewFile {
   id: string;
@@ -52,10 +56,7 @@ export interface Verification {
   restorableStates: number[] | null;
 }
 
-/** Scans whose results are still to come. A scan that is forgotten marks no file as MISSING. */
-const MAX_SCANS = 1000;
-/** Statuses in which a scan may miss a file. */
-const SETTLED: readonly FileStatus[] = ['ACTIVE', 'DAMAGED', 'FAILED'];
+const PRESENT = FILE_STATUSES.filter(status => status !== 'MISSING');
 
 /** Waited for after the good restore points of these VMs may have changed. */
 export type PointWatcher = (domainIds: ReadonlySet<string>) => Promise<void>;
@@ -66,12 +67,11 @@ export class BackupFiles {
   /** Reading a file's row and writing it again is one turn, for one caller at a time: a change in between would be lost. */
   readonly #turns = new KeyedQueue();
   readonly #users: FileUsers;
-  /** Operations of scans that are under way, and the files that were reported since each began. */
-  readonly #scans = new Map<string, Set<string>>();
+  readonly #scans = new OpenScans();
+  readonly #takeover: ScanTakeover;
   readonly #db: Database;
   readonly #tell: FileListener;
   readonly #domainOf: (id: string) => Domain | undefined;
-  readonly #fewerStates: (before: FileRow, states: number) => Promise<void>;
   #watcher: PointWatcher = async () => {};
 
   /**
@@ -88,7 +88,17 @@ export class BackupFiles {
     this.#users = new FileUsers(db);
     this.#tell = tell;
     this.#domainOf = domainOf;
-    this.#fewerStates = fewerStates;
+    this.#takeover = new ScanTakeover({
+      db,
+      turns: this.#turns,
+      scans: this.#scans,
+      domainOf,
+      fewerStates,
+      put: (file, newer) => this.#put(file, newer),
+      written: files => this.#written(files),
+      missing: ({ id, ...place }, newer) => this.#missing(id, SETTLED, () => newer.has({ id, ...place })),
+      forget: (row, newer) => this.#turns.run(row.id, () => this.#delete(row.id, newer)),
+    });
   }
 
   /** Set once at start. */
@@ -111,15 +121,14 @@ export class BackupFiles {
     return listFiles(this.#db, filter);
   }
 
-  /** Files of a pool, all of them, and how many are backups in use of the pool. */
-  async countOfPool(poolId: string): Promise<number> {
-    const row = await this.#db
-      .selectFrom('files')
-      .select(({ fn }) => fn.countAll<number>().as('number'))
-      .where('pool_id', '=', poolId)
-      .where('status', '!=', 'MISSING')
-      .executeTakeFirstOrThrow();
-    return Number(row.number);
+  /** Files of a pool that are not missing. */
+  countOfPool(poolId: string): Promise<number> {
+    return countOf(this.#db, 'files', PRESENT, poolId);
+  }
+
+  /** The same of all pools that have any. */
+  countsOfPools(): Promise<Map<string, number>> {
+    return countsBySecond(this.#db, 'files', PRESENT);
   }
 
   /** Creates the record of a backup before the start call, so that its description and protection hold. */
@@ -156,22 +165,10 @@ export class BackupFiles {
   /**
    * A file as it lies on its pool now; a busy one is left to its operation.
    * @param sees whether the node that tells of it sees this pool
-   * @param beside what was seen with it
    * @returns the id of its record
    */
-  async seen(
-    file: BackupFile,
-    sees: (poolId: string) => boolean,
-    beside: readonly BackupFile[] = [],
-  ): Promise<string> {
-    const id = await this.#identify(file, sees, beside);
-    await this.#turns.run(id, async () => {
-      const before = await this.find(id);
-      if (before && ['DELETING', 'UPDATING'].includes(before.status)) return;
-      if (before && hasFewerStates(before, file)) await this.#fewerStates(before, file.states.length);
-      await this.#put({ ...file, id }, before);
-    });
-    return id;
+  seen(file: BackupFile, sees: (poolId: string) => boolean): Promise<string> {
+    return this.#takeover.one(file, { sees, beside: new Map() });
   }
 
   /**
@@ -181,14 +178,20 @@ export class BackupFiles {
    * @returns the id of the file's record
    */
   async recordResult(file: BackupFile, operation: string, moved?: { from: string }): Promise<string> {
-    const held = (await this.busyFiles()).find(row => detailsOf(row).work?.operation === operation);
+    const [held] = await this.#busyWith(operation);
     const source = moved && (held ?? (await this.find(moved.from)));
     const isSame = source && archiveIdOfRow(source) === archiveIdOf(file);
-    const id = isSame ? source.id : await this.#identify(file, () => true);
+    const id = isSame ? source.id : await this.#identify(file);
     await this.#turns.run(id, async () => {
       const before = await this.find(id);
       if (isBusyForOther(before, operation)) return;
-      await this.#put({ ...file, id }, before, held && (await this.#wishedFor(held, moved !== undefined)));
+      const wished = held && (await this.#wishedFor(held, moved !== undefined));
+      const seen = seenFile(
+        file,
+        { id, before },
+        { domainOf: this.#domainOf, now: new Date().toISOString() },
+      );
+      await this.#put({ ...seen, row: { ...seen.row, ...wished } });
     });
     if (!held || held.id === id) return id;
     if (moved) await this.remove(held.id);
@@ -225,37 +228,28 @@ export class BackupFiles {
     return this.recordResult(file, operation, goesOn ? { from: about } : undefined);
   }
 
-  async #identify(
-    file: BackupFile,
-    sees: (poolId: string) => boolean,
-    beside: readonly BackupFile[] = [],
-  ): Promise<string> {
+  async #identify(file: BackupFile): Promise<string> {
     const atPlace = await this.#db
       .selectFrom('files')
       .selectAll()
       .where('pool_id', '=', file.poolId)
       .where('filename', '=', file.filename)
       .executeTakeFirst();
-    const ofBackup = await this.find(archiveIdOf(file));
-    const isElsewhere = ofBackup !== undefined && ofBackup.id !== atPlace?.id;
-    const isInPlace =
-      isElsewhere && beside.some(other => isAt(other, ofBackup) && archiveIdOf(other) === archiveIdOf(file));
-    return recordIdOf(file, { atPlace, ofBackup, isInPlace }, sees);
+    return recordIdOf(file, { atPlace, ofBackup: await this.find(archiveIdOf(file)) }, () => true);
   }
 
   /**
    * Writes the row of a file as it lies on its pool. The row of another file at this place is removed. An archive that was
    * removed and is here again does not count as removed any more, whatever happens to this file later.
+   * @param newer of the scan that tells of it: what was told since stays
    */
-  async #put(
-    file: BackupFile,
-    before: FileRow | undefined,
-    wished: Partial<Pick<FileRow, 'description' | 'protected'>> = {},
-  ): Promise<void> {
-    const domain = this.#domainOf(file.domainId || (before?.domain_id ?? ''));
-    const row = { ...rowOfFile(file, before, domain, new Date().toISOString()), ...wished };
+  async #put(seen: SeenFile, newer?: NewerReports): Promise<void> {
+    const { before, row } = seen;
     const { id, ...columns } = row;
+    this.#scans.note(before ? [before, row] : [row], newer);
     const replaced = await this.#db.transaction().execute(async trx => {
+      // who else writes has noted it before, or waits for this transaction
+      if (newer?.has(row)) return undefined;
       const others = await trx
         .deleteFrom('files')
         .where('pool_id', '=', row.pool_id)
@@ -271,9 +265,17 @@ export class BackupFiles {
       await trx.deleteFrom('removed_archives').where('archive_id', '=', archiveIdOfRow(row)).execute();
       return others;
     });
-    for (const files of this.#scans.values()) files.add(id);
-    if (!before || isOtherRecord(before, row)) this.#tell(id, before ? 'changed' : 'created');
-    await this.#pointsOf(...replaced, ...(before && hasSamePoint(before, row) ? [] : [before, row]));
+    if (replaced) await this.#written([seen], replaced);
+  }
+
+  async #written(
+    files: readonly SeenFile[],
+    replaced: readonly Pick<FileRow, 'domain_id'>[] = [],
+  ): Promise<void> {
+    for (const { before, row } of files)
+      if (!before || isOtherRecord(before, row)) this.#tell(row.id, before ? 'changed' : 'created');
+    const others = files.filter(({ before, row }) => !before || !hasSamePoint(before, row));
+    await this.#pointsOf(...replaced, ...others.flatMap(({ before, row }) => [before, row]));
   }
 
   async #pointsOf(...rows: readonly (Pick<FileRow, 'domain_id'> | undefined)[]): Promise<void> {
@@ -282,41 +284,27 @@ export class BackupFiles {
   }
 
   /** A scan is about to start: any report about a file from now on is newer than what the scan finds. */
-  scanBegins(operation: string): void {
-    this.#scans.set(operation, new Set());
-    const [oldest] = this.#scans.keys();
-    if (this.#scans.size > MAX_SCANS) this.#scans.delete(oldest!);
+  scanBegins(operation: string, poolId: string): void {
+    this.#scans.begins(operation, poolId);
   }
 
   /**
-   * All that a scan found on a pool. A file that it did not find is MISSING (a disk image is forgotten), unless a report about it came after the scan began;
-   * for a scan that somebody else started, such reports are not known. Busy files are left to their operations.
+   * All that a scan found on a pool. A file that it did not find is MISSING (a disk image is forgotten), unless a report about it came after the scan began,
+   * also while this takes its time; for a scan that somebody else started, such reports are not known. Busy files are left to their operations.
    */
   async scanned(
     poolId: string,
-    files: BackupFile[],
+    files: readonly BackupFile[],
     operation: string,
     sees: (poolId: string) => boolean,
   ): Promise<void> {
-    const newer = this.#scans.get(operation);
-    this.#scans.delete(operation);
-    const found = new Set<string>();
-    for (const file of files) {
-      const id = await this.#identify(file, sees, files);
-      found.add(newer?.has(id) ? id : await this.seen(file, sees, files));
-    }
-    if (!newer) return;
-    const rows = await this.#db
-      .selectFrom('files')
-      .selectAll()
-      .where('pool_id', '=', poolId)
-      .where('status', 'in', SETTLED)
-      .execute();
-    for (const row of rows) {
-      if (found.has(row.id) || newer.has(row.id)) continue;
-      // a descriptor that came later may have it as a part of its own; it is no backup whose loss must be seen
-      if (isDiskImage(row) && row.protected === 0) await this.remove(row.id);
-      else await this.#missing(row.id, SETTLED);
+    const own = this.#scans.of(operation);
+    const newer = own ?? this.#scans.begins(operation, poolId);
+    try {
+      const found = await this.#takeover.found(files, sees, newer);
+      if (own) await this.#takeover.missed(poolId, found, newer);
+    } finally {
+      this.#scans.ends(operation);
     }
   }
 
@@ -331,6 +319,7 @@ export class BackupFiles {
       if (work.removes && row.protected === 1)
         throw new VirtkeepError('file_protected', { file: row.filename });
       await this.#assertUnread(row);
+      this.#scans.note([row]);
       await this.#setDetails(row, status, { ...detailsOf(row), work });
     });
   }
@@ -391,9 +380,8 @@ export class BackupFiles {
    * that was requested. A file that a task reads is held only while the task has no outcome. Idempotent.
    */
   async letGo(taskId: string): Promise<void> {
-    for (const row of await this.busyFiles())
-      if (row.status !== 'CREATING' && detailsOf(row).work?.operation === taskId)
-        await this.operationFailed(row.id, taskId);
+    for (const row of await this.#busyWith(taskId))
+      if (row.status !== 'CREATING') await this.operationFailed(row.id, taskId);
   }
 
   /** The file, when nothing makes, changes or removes it. @throws file_not_found, file_busy. */
@@ -404,16 +392,26 @@ export class BackupFiles {
     return row;
   }
 
-  /** @param among the statuses in which a file can become MISSING: one that is busy meanwhile cannot */
-  async #missing(id: string, among: readonly FileStatus[]): Promise<void> {
-    await this.#turns.run(id, async () => {
+  /**
+   * @param among the statuses in which a file can become MISSING: one that is busy meanwhile cannot
+   * @param isLeft whether it stays as it is all the same
+   */
+  async #missing(
+    id: string,
+    among: readonly FileStatus[],
+    isLeft: () => boolean = () => false,
+  ): Promise<void> {
+    const isDone = await this.#turns.run(id, async () => {
+      if (isLeft()) return false;
       await this.#db
         .updateTable('files')
         .set({ status: 'MISSING', modified: new Date().toISOString() })
         .where('id', '=', id)
         .where('status', 'in', among)
         .execute();
+      return true;
     });
+    if (!isDone) return;
     this.#tell(id, 'changed');
     await this.#pointsOf(await this.find(id));
     await this.#protectCopies(id);
@@ -495,6 +493,7 @@ export class BackupFiles {
       if (row.status === 'CREATING') return this.#delete(id);
       if (!isBusy(row)) return;
       if (details.work !== null && details.work.operation !== operation) return;
+      this.#scans.note([row]);
       await this.#setDetails(row, details.damage === '' ? 'ACTIVE' : 'DAMAGED', { ...details, work: null });
     });
   }
@@ -502,6 +501,27 @@ export class BackupFiles {
   /** Files that an operation creates, changes or removes. */
   busyFiles(): Promise<FileRow[]> {
     return this.#db.selectFrom('files').selectAll().where('status', 'in', BUSY_STATUSES).execute();
+  }
+
+  /** Those that tasks of this node keep busy, and those of which an earlier version has not written down which task does. */
+  busyOn(nodeId: string): Promise<FileRow[]> {
+    return this.#db
+      .selectFrom('files')
+      .leftJoin('tasks', join => join.on('tasks.id', '=', operationOfWork()))
+      .selectAll('files')
+      .where('files.status', 'in', BUSY_STATUSES)
+      .where(eb => eb.or([eb('tasks.node_id', '=', nodeId), eb(operationOfWork(), 'is', null)]))
+      .execute();
+  }
+
+  /** Those that this operation keeps busy. */
+  #busyWith(operation: string): Promise<FileRow[]> {
+    return this.#db
+      .selectFrom('files')
+      .selectAll()
+      .where(operationOfWork(), '=', operation)
+      .where('status', 'in', BUSY_STATUSES)
+      .execute();
   }
 
   /** No node has these pools any more. */
@@ -540,15 +560,15 @@ export class BackupFiles {
     await this.#pointsOf(row);
   }
 
-  async #delete(id: string): Promise<void> {
-    const rows = await this.#db.deleteFrom('files').where('id', '=', id).returning('domain_id').execute();
+  /** @param newer of the scan that has not found it: what was told since stays */
+  async #delete(id: string, newer?: NewerReports): Promise<void> {
+    const row = await this.find(id);
+    if (row === undefined || newer?.has(row)) return;
+    this.#scans.note([row], newer);
+    await this.#db.deleteFrom('files').where('id', '=', id).execute();
     this.#tell(id, 'removed');
-    await this.#pointsOf(...rows);
+    await this.#pointsOf(row);
   }
-}
-
-function isAt(file: BackupFile, row: FileRow): boolean {
-  return file.poolId === row.pool_id && file.filename === row.filename;
 }
 
 function isBusyForOther(row: FileRow | undefined, operation: string): boolean {
@@ -572,11 +592,4 @@ export function busy(row: FileRow): VirtkeepError {
   const kind = { CREATING: 'backup', DELETING: 'delete_backup' }[row.status] ?? 'update';
   const operation = detailsOf(row).work?.operation ?? row.id;
   return new VirtkeepError('file_busy', { file: row.verbose_name, operation, kind });
-}
-
-/** The same archive, whole, but ending with an earlier state; an operation that puts an earlier end back reports that itself. */
-function hasFewerStates(before: FileRow, file: BackupFile): boolean {
-  const isSame = file.type === 'tar' && file.damage === '' && archiveIdOfRow(before) === archiveIdOf(file);
-  const [was, is] = [detailsOf(before).states.at(-1)?.number, file.states.at(-1)?.number];
-  return isSame && before.status !== 'CREATING' && (is ?? 0) < (was ?? 0);
 }

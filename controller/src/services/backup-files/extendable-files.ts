@@ -1,10 +1,13 @@
 /** The backups that were made to be extended, and the report to users when one cannot be extended any more. */
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { shareLoop } from '@virtkeep/shared/turns';
 import type { Database, FileRow } from '../../store/schema.ts';
 import type { EventService } from '../journal/events.ts';
 import type { FileListener } from './backup-files.ts';
 import { archiveIdOfRow } from './identity.ts';
 import { detailsOf, extendable, notIncrementalReason } from './record.ts';
+
+const FILES_AT_ONCE = 100;
 
 export class IncrementalFiles {
   readonly #db: Database;
@@ -46,20 +49,36 @@ export class IncrementalFiles {
   }
 
   /** After a start: judges all again, since the controller may have stopped between the change of a VM and that of its backups. */
-  async judgeAll(): Promise<void> {
-    const rows = await this.#db
-      .selectFrom('files')
-      .select('domain_id')
-      .distinct()
-      .where('domain_id', 'is not', null)
-      .execute();
-    for (const { domain_id: id } of rows) await this.judge(id ?? '');
+  async judgeAll(signal: AbortSignal): Promise<void> {
+    for (let last = ''; !signal.aborted; ) {
+      const rows = await this.#db
+        .selectFrom('files')
+        .selectAll()
+        .where('id', '>', last)
+        .orderBy('id')
+        .limit(FILES_AT_ONCE)
+        .execute();
+      await this.#judge(rows);
+      if (rows.length < FILES_AT_ONCE) return;
+      last = rows.at(-1)!.id;
+      await shareLoop();
+    }
   }
 
   /** The saved states of a VM have changed, or it has come or gone. */
   async judge(domainId: string): Promise<void> {
-    const rows = await this.#db.selectFrom('files').select('id').where('domain_id', '=', domainId).execute();
-    for (const { id } of rows) await this.#judgeFile(id, domainId);
+    await this.#judge(
+      await this.#db.selectFrom('files').selectAll().where('domain_id', '=', domainId).execute(),
+    );
+  }
+
+  /** Most are what they were. */
+  async #judge(rows: readonly FileRow[]): Promise<void> {
+    for (const row of rows) {
+      if (row.domain_id === null) continue;
+      const can = Number(extendable(row, this.#domainOf(row.domain_id)));
+      if (can !== row.can_be_incremental) await this.#judgeFile(row.id, row.domain_id);
+    }
   }
 
   /** Judges by the file's row at the time of writing: the file may be extended meanwhile. */

@@ -38,16 +38,21 @@ export interface VdiskContext {
   pool: { name: string; type: string } | undefined;
 }
 
+export const statusTold = (isConnected: boolean): VdiskRecord['status'] =>
+  isConnected ? 'ACTIVE' : 'FAILED';
+
+/** Agents of the version before tell of the active layer alone. */
+export const usedBytes = (disk: Disk): number => Number(disk.usedSize || disk.allocatedSize);
+
 /** The form of the lists. */
 export function vdiskRecord(disk: Disk, { domain }: DomainEntry, context: VdiskContext): VdiskRecord {
   const { pool } = context;
   return {
     id: disk.id,
-    status: context.connected ? 'ACTIVE' : 'FAILED',
+    status: statusTold(context.connected),
     verbose_name: disk.name,
     size: Number(disk.virtualSize),
-    // agents of the version before tell of the active layer alone
-    used: Number(disk.usedSize || disk.allocatedSize),
+    used: usedBytes(disk),
     datapool:
       disk.poolId === '' ? null : { id: disk.poolId, verbose_name: pool?.name ?? '', type: pool?.type ?? '' },
     domain: { id: domain.id, verbose_name: domain.name },

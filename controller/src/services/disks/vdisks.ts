@@ -4,9 +4,14 @@ import type { Attachment, Disk } from '@virtkeep/shared/gen/virtkeep/agent/v1/do
 import { diskOf } from '@virtkeep/shared/which-disk';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import { SeenNodes } from '../inventory/seen-nodes.ts';
+import { sortedIds } from '../kept-order.ts';
+import { OrderedThings, type PageRequest } from '../ordered-things.ts';
 import {
   fullVdiskRecord,
+  statusTold,
   strayVdiskRecord,
+  usedBytes,
   type VdiskContext,
   type VdiskRecord,
   vdiskRecord,
@@ -20,6 +25,14 @@ export interface VdiskFilter {
   node?: string | undefined;
 }
 
+export interface VdiskPageRequest extends PageRequest {
+  filter: VdiskFilter;
+  /** Ids of those that bear the tag that is asked for; undefined: none is. */
+  tagged?: Iterable<string> | undefined;
+  /** Part of its name. */
+  name?: string | undefined;
+}
+
 /** A disk and the VM that owns it. */
 export interface OwnedDisk {
   disk: Disk;
@@ -29,22 +42,100 @@ export interface OwnedDisk {
 export class VdiskService {
   readonly #inventory: Inventory;
   readonly #links: NodeLinks;
+  readonly #lists: OrderedThings<OwnedDisk>;
+  readonly #seenNodes: SeenNodes;
+  #poolNamesVersion = 0;
 
   constructor(inventory: Inventory, links: NodeLinks) {
     this.#inventory = inventory;
     this.#links = links;
+    const { domains, pools } = inventory;
+    this.#lists = new OrderedThings({
+      all: () => this.#diskIds(),
+      find: id => this.find(id),
+      fields: {
+        verbose_name: ({ disk }) => disk.name,
+        size: ({ disk }) => Number(disk.virtualSize),
+        used: ({ disk }) => usedBytes(disk),
+        domain: ({ entry }) => entry.domain.name,
+        datapool: ({ disk }) =>
+          disk.poolId === '' ? null : (pools.get(disk.poolId)?.row.verbose_name ?? ''),
+        status: ({ entry }) => statusTold(links.isConnected(entry.nodeId)),
+      },
+    });
+    this.#seenNodes = new SeenNodes(
+      () => inventory.nodes.keys(),
+      id => statusTold(links.isConnected(id)),
+    );
+    domains.onChange((_id, before, after) => {
+      for (const disk of before?.domain.disks ?? []) this.#lists.touch(disk.id);
+      for (const disk of after?.domain.disks ?? []) this.#lists.touch(disk.id);
+    });
   }
 
   /** Each disk once, also those of nodes that are away. @param full with the devices' details. */
-  list(filter: VdiskFilter, full: boolean): VdiskRecord[] {
-    const found = filter.another_domain === undefined ? this.#all() : this.#attachedTo(filter.another_domain);
-    const records = new Map<string, VdiskRecord>();
-    for (const one of found) {
+  page(request: VdiskPageRequest, full: boolean): { count: number; records: VdiskRecord[] } {
+    const { filter, tagged, name } = request;
+    if (filter.another_domain !== undefined)
+      return this.#pageOfAttached(request, filter.another_domain, full);
+    this.#refresh();
+    const part = name?.toLowerCase();
+    const isAny = [...Object.values(filter), name].every(value => value === undefined);
+    const matches = ({ disk, entry }: OwnedDisk) =>
+      isOf(filter, disk.poolId, entry) && (part === undefined || disk.name.toLowerCase().includes(part));
+    const among = this.#among(filter);
+    const { count, things } = this.#lists.page(request, {
+      among: tagged ?? (among && new Set(among.flatMap(entry => entry.domain.disks.map(disk => disk.id)))),
+      matches: isAny ? undefined : owned => matches(this.#ownedBy(owned, filter)),
+      name: JSON.stringify([filter, name]),
+    });
+    return { count, records: things.map(owned => this.#record(this.#ownedBy(owned, filter), full)) };
+  }
+
+  /** What disks are in order by may have changed elsewhere. */
+  #refresh(): void {
+    const { domains, poolNamesVersion } = this.#inventory;
+    if (poolNamesVersion !== this.#poolNamesVersion) this.#lists.forget();
+    this.#poolNamesVersion = poolNamesVersion;
+    for (const nodeId of this.#seenNodes.changed())
+      for (const id of domains.ofNode(nodeId))
+        for (const disk of domains.get(id)?.domain.disks ?? []) this.#lists.touch(disk.id);
+  }
+
+  /** The VMs whose disks may match; undefined: those of any. */
+  #among({ domain, node }: VdiskFilter): DomainEntry[] | undefined {
+    const { domains } = this.#inventory;
+    if (domain === undefined && node === undefined) return undefined;
+    const ids = domain === undefined ? domains.ofNode(node!) : [domain];
+    return [...ids].flatMap(id => domains.get(id) ?? []);
+  }
+
+  /** Of a disk that several VMs share that one's that is asked for. */
+  #ownedBy(owned: OwnedDisk, filter: VdiskFilter): OwnedDisk {
+    if (isOf(filter, owned.disk.poolId, owned.entry)) return owned;
+    for (const other of this.#owners(owned.disk.id))
+      if (isOf(filter, other.disk.poolId, other.entry)) return other;
+    return owned;
+  }
+
+  #pageOfAttached(
+    { ordering, limit, offset, filter, tagged, name }: VdiskPageRequest,
+    domainId: string,
+    full: boolean,
+  ): { count: number; records: VdiskRecord[] } {
+    const part = name?.toLowerCase();
+    const bearers = tagged && new Set(tagged);
+    const found = new Map<string, VdiskRecord>();
+    for (const one of this.#attachedTo(domainId)) {
       const record = 'entry' in one ? this.#record(one, full) : strayVdiskRecord(one, full);
       const nodeId = 'entry' in one ? one.entry.nodeId : '';
-      if (!records.has(record.id) && matches(record, nodeId, filter)) records.set(record.id, record);
+      if (found.has(record.id) || !matches(record, nodeId, filter)) continue;
+      if (part !== undefined && !record.verbose_name.toLowerCase().includes(part)) continue;
+      if (bearers?.has(record.id) !== false) found.set(record.id, record);
     }
-    return [...records.values()];
+    const field = ordering.field as keyof VdiskRecord;
+    const ids = sortedIds([...found.keys()], id => found.get(id)![field], ordering.descending);
+    return { count: ids.length, records: ids.slice(offset, offset + limit).map(id => found.get(id)!) };
   }
 
   /** The whole record. @throws vdisk_not_found. */
@@ -56,14 +147,21 @@ export class VdiskService {
 
   /** The disk and its VM; of a disk that several VMs share, the first one's. */
   find(id: string): OwnedDisk | undefined {
-    for (const owned of this.#all()) if (owned.disk.id === id) return owned;
+    for (const owned of this.#owners(id)) return owned;
     return undefined;
   }
 
-  *#all(): Generator<OwnedDisk> {
-    for (const entry of this.#inventory.domains.values()) {
-      for (const disk of entry.domain.disks) yield { disk, entry };
+  *#owners(id: string): Generator<OwnedDisk> {
+    const { domains } = this.#inventory;
+    for (const domainId of domains.withDisk(id)) {
+      const entry = domains.get(domainId);
+      const disk = entry?.domain.disks.find(one => one.id === id);
+      if (entry && disk) yield { disk, entry };
     }
+  }
+
+  *#diskIds(): Generator<string> {
+    for (const { domain } of this.#inventory.domains.values()) for (const disk of domain.disks) yield disk.id;
   }
 
   *#attachedTo(domainId: string): Generator<OwnedDisk | Attachment> {
@@ -88,6 +186,14 @@ export class VdiskService {
     };
     return full ? fullVdiskRecord(disk, entry, context) : vdiskRecord(disk, entry, context);
   }
+}
+
+function isOf({ domain, datapool, node }: VdiskFilter, poolId: string, entry: DomainEntry): boolean {
+  return (
+    (domain === undefined || domain === entry.domain.id) &&
+    (datapool === undefined || (poolId !== '' && datapool === poolId)) &&
+    (node === undefined || node === entry.nodeId)
+  );
 }
 
 function matches(record: VdiskRecord, nodeId: string, filter: VdiskFilter): boolean {

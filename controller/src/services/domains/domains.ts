@@ -5,7 +5,10 @@ import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor, Principal } from '../../auth/principal.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
-import type { ProtectionVerdict } from '../protection/rules.ts';
+import { SeenNodes } from '../inventory/seen-nodes.ts';
+import { OrderedThings, type PageRequest } from '../ordered-things.ts';
+import type { ProtectionService } from '../protection/protection.ts';
+import type { ProtectionState } from '../protection/rules.ts';
 import type { BorneTag } from '../tags/record.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
@@ -15,7 +18,9 @@ import {
   type DomainRecord,
   domainRecord,
   type ListedDomain,
+  powerTold,
   shortDomainRecord,
+  statusTold,
 } from './record.ts';
 
 export interface DomainFilter {
@@ -26,6 +31,7 @@ export interface DomainFilter {
   parent?: string | undefined;
   with_vdisks?: boolean | undefined;
   user_power_state?: number | undefined;
+  protection?: ProtectionState | undefined;
 }
 
 export const POWER_ACTIONS = ['start', 'shutdown', 'reboot', 'suspend', 'resume', 'reset'] as const;
@@ -51,12 +57,20 @@ const WORDS: Record<PowerActionName, string> = {
 
 const CALL_TIMEOUT_MS = 30_000;
 
+export interface DomainPageRequest extends PageRequest {
+  filter: DomainFilter;
+  /** Ids of those that bear the tag that is asked for; undefined: none is. */
+  tagged?: Iterable<string> | undefined;
+  /** Part of its name. */
+  name?: string | undefined;
+}
+
 export interface DomainServiceDependencies {
   inventory: Inventory;
   links: NodeLinks;
   nodeTasks: NodeTasks;
   tags: BorneTags;
-  protection: { verdict(domainId: string): ProtectionVerdict };
+  protection: Pick<ProtectionService, 'verdict' | 'state' | 'look' | 'setStateListener'>;
 }
 
 /** What a VM needs of the tags. */
@@ -71,6 +85,8 @@ export class DomainService {
   readonly #nodeTasks: NodeTasks;
   readonly #tags: BorneTags;
   readonly #protection: DomainServiceDependencies['protection'];
+  readonly #lists: OrderedThings<DomainEntry>;
+  readonly #seenNodes: SeenNodes;
 
   constructor({ inventory, links, nodeTasks, tags, protection }: DomainServiceDependencies) {
     this.#inventory = inventory;
@@ -78,6 +94,26 @@ export class DomainService {
     this.#nodeTasks = nodeTasks;
     this.#tags = tags;
     this.#protection = protection;
+    const { domains } = inventory;
+    this.#lists = new OrderedThings({
+      all: () => domains.keys(),
+      find: id => domains.get(id),
+      fields: {
+        verbose_name: ({ domain }) => domain.name,
+        created: ({ firstSeen }) => firstSeen,
+        modified: ({ modified }) => modified,
+        memory_count: ({ domain }) => Number(domain.memoryCount),
+        cpu_count: ({ domain }) => domain.cpuCount,
+        status: ({ nodeId }) => statusTold(this.#nodeOf(nodeId)),
+        user_power_state: ({ domain, nodeId }) => powerTold(domain, this.#isThere(nodeId)),
+      },
+    });
+    domains.onChange(id => this.#lists.touch(id));
+    protection.setStateListener(id => this.#lists.touch(id));
+    this.#seenNodes = new SeenNodes(
+      () => inventory.nodes.keys(),
+      id => statusTold(this.#nodeOf(id)),
+    );
     nodeTasks.ends.succeeded({
       power: ended => this.changed(ended),
       rename_domain: ended => this.changed(ended),
@@ -85,24 +121,50 @@ export class DomainService {
     });
   }
 
-  /** The records of those that match, on all nodes, also those that are away; short unless `full`. */
-  list(filter: DomainFilter, viewer: Principal | null, full: boolean): ListedDomain[] {
+  /** A page of the records of those that match, on all nodes, also those that are away; short unless `full`. */
+  page(
+    request: DomainPageRequest,
+    viewer: Principal | null,
+    full: boolean,
+  ): { count: number; records: DomainRecord[] } {
+    const { filter, tagged, name } = request;
+    this.#protection.look();
+    for (const nodeId of this.#seenNodes.changed())
+      for (const id of this.#inventory.domains.ofNode(nodeId)) this.#lists.touch(id);
+    const matches = matcher(filter, {
+      stateOf: id => this.#protection.state(id),
+      part: name?.toLowerCase(),
+      isThere: nodeId => this.#isThere(nodeId),
+    });
+    const { count, things } = this.#lists.page(request, {
+      among: tagged ?? this.#among(filter),
+      matches,
+      name: JSON.stringify([filter, name]),
+    });
     const render = full ? domainRecord : shortDomainRecord;
-    const parents = this.#parents();
-    return [...this.#inventory.domains.values()]
-      .map(entry => ({ entry, record: render(entry, this.#context(entry, viewer, parents)) }))
-      .filter(({ entry, record }) => matches(entry, record, filter))
-      .map(({ record }) => record);
+    const records = things.map(entry => this.#whole(render(entry, this.#context(entry, viewer))));
+    return { count, records };
+  }
+
+  /** Ids of the few that may match; undefined: any may. */
+  #among({ node, parent }: DomainFilter): ReadonlySet<string> | undefined {
+    if (node !== undefined) return this.#inventory.domains.ofNode(node);
+    return parent === undefined || parent === '' ? undefined : this.#inventory.domains.clonesOf(parent);
+  }
+
+  #isThere(nodeId: string): boolean {
+    return (
+      this.#links.isConnected(nodeId) && this.#inventory.nodes.get(nodeId)?.info?.libvirtConnected === true
+    );
   }
 
   /** The whole record. @throws domain_not_found. */
   get(id: string, viewer: Principal | null): DomainRecord {
     const entry = this.#inventory.domain(id);
-    return this.whole(domainRecord(entry, this.#context(entry, viewer, this.#parents())));
+    return this.#whole(domainRecord(entry, this.#context(entry, viewer)));
   }
 
-  /** A record of the list as it is told. */
-  whole(record: ListedDomain): DomainRecord {
+  #whole(record: ListedDomain): DomainRecord {
     return { ...record, protection: this.#protection.verdict(record.id) };
   }
 
@@ -138,8 +200,7 @@ export class DomainService {
   checkRename(id: string, name: string): void {
     const { domain, nodeId } = this.#inventory.oneDomain(id);
     this.#nodeTasks.assertReady(nodeId);
-    const others = [...this.#inventory.domains.values()].filter(other => other.domain.id !== id);
-    if (others.some(other => other.domain.name === name))
+    if ([...this.#inventory.domains.named(name)].some(other => other !== id))
       throw new VirtkeepError('name_in_use', { name, field: 'verbose_name' });
     if (domain.powerState !== PowerState.OFF)
       throw new VirtkeepError('power_state_conflict', {
@@ -231,8 +292,7 @@ export class DomainService {
   /** Of these VMs and disks those that no node has: another may have the VM, too, and another VM the disk. */
   #gone(ids: readonly string[]): string[] {
     const { domains } = this.#inventory;
-    const left = new Set([...domains.values()].flatMap(({ domain }) => domain.disks.map(({ id }) => id)));
-    return ids.filter(id => !domains.has(id) && !left.has(id));
+    return ids.filter(id => !domains.has(id) && domains.withDisk(id).size === 0);
   }
 
   /** Marks or unmarks a template; kept in the domain's own metadata. */
@@ -261,39 +321,53 @@ export class DomainService {
     await this.#inventory.domainChanged(nodeId, domain);
   }
 
-  /** The templates that thin clones stand on. */
-  #parents(): Set<string> {
-    return new Set([...this.#inventory.domains.values()].map(({ domain }) => domain.parentId));
+  #nodeOf(id: string): DomainContext['node'] {
+    const row = this.#inventory.nodes.get(id)?.row;
+    return {
+      id,
+      verbose_name: row?.verbose_name ?? '',
+      connected: this.#isThere(id),
+      service: row?.service_mode === 1,
+    };
   }
 
-  #context(entry: DomainEntry, viewer: Principal | null, parents: ReadonlySet<string>): DomainContext {
-    const node = this.#inventory.nodes.get(entry.nodeId);
+  #context(entry: DomainEntry, viewer: Principal | null): DomainContext {
     return {
-      node: {
-        id: entry.nodeId,
-        verbose_name: node?.row.verbose_name ?? '',
-        connected: this.#links.isConnected(entry.nodeId) && node?.info?.libvirtConnected === true,
-        service: node?.row.service_mode === 1,
-      },
+      node: this.#nodeOf(entry.nodeId),
       parentName: this.#inventory.domains.get(entry.domain.parentId)?.domain.name ?? null,
-      hasClones: parents.has(entry.domain.id),
+      hasClones: this.#inventory.domains.clonesOf(entry.domain.id).size > 0,
       tags: this.#tags.borneBy(entry.domain.id),
       viewer,
     };
   }
 }
 
-function matches({ domain, nodeId }: DomainEntry, record: ListedDomain, filter: DomainFilter): boolean {
+interface Further {
+  stateOf: (id: string) => ProtectionState;
+  /** Of its name, in small letters. */
+  part: string | undefined;
+  isThere: (nodeId: string) => boolean;
+}
+
+/** By the domain itself, since its record is made for those of a page only. Undefined: everything matches. */
+function matcher(
+  filter: DomainFilter,
+  { stateOf, part, isThere }: Further,
+): ((entry: DomainEntry) => boolean) | undefined {
+  const isAny = Object.values(filter).every(value => value === undefined);
+  if (isAny && part === undefined) return undefined;
   const same = <T>(expected: T | undefined, value: T) => expected === undefined || expected === value;
-  return (
+  const { user_power_state: power, datapool } = filter;
+  return ({ domain, nodeId }) =>
     same(filter.node, nodeId) &&
-    same(filter.template, record.template) &&
-    same(filter.thin, record.thin) &&
+    same(filter.template, domain.template) &&
+    same(filter.thin, domain.parentId !== '') &&
     same(filter.parent, domain.parentId) &&
-    same(filter.user_power_state, record.user_power_state) &&
     same(filter.with_vdisks, domain.disks.length > 0) &&
-    (filter.datapool === undefined || domain.disks.some(disk => disk.poolId === filter.datapool))
-  );
+    (power === undefined || power === powerTold(domain, isThere(nodeId))) &&
+    (datapool === undefined || domain.disks.some(disk => disk.poolId === datapool)) &&
+    (part === undefined || domain.name.toLowerCase().includes(part)) &&
+    (filter.protection === undefined || filter.protection === stateOf(domain.id));
 }
 
 function isDomainRecord(result: unknown): result is DomainRecord {

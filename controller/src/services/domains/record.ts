@@ -87,9 +87,9 @@ export function shortDomainRecord(entry: DomainEntry, context: DomainContext): L
     id: domain.id,
     verbose_name: domain.name,
     description: domain.description,
-    status: node.connected ? (node.service ? 'SERVICE' : 'ACTIVE') : 'FAILED',
+    status: statusTold(node),
     entity_type: 'domain',
-    user_power_state: node.connected ? powerNumber(domain.powerState) : 0,
+    user_power_state: powerTold(domain, node.connected),
     node: { id: node.id, verbose_name: node.verbose_name },
     parent: domain.parentId === '' ? null : { id: domain.parentId, verbose_name: context.parentName ?? '' },
     template: domain.template,
@@ -108,6 +108,17 @@ export function shortDomainRecord(entry: DomainEntry, context: DomainContext): L
     is_ova: false,
   };
 }
+
+export function statusTold({
+  connected,
+  service,
+}: Pick<DomainContext['node'], 'connected' | 'service'>): DomainRecord['status'] {
+  return connected ? (service ? 'SERVICE' : 'ACTIVE') : 'FAILED';
+}
+
+/** Of a node that is away it is not known. */
+export const powerTold = ({ powerState }: Pick<Domain, 'powerState'>, isConnected: boolean): number =>
+  isConnected ? powerNumber(powerState) : 0;
 
 function vdiskOf(disk: Disk) {
   return {

@@ -14,10 +14,11 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
-import { Turns } from '@virtkeep/shared/turns';
+import { shareLoop } from '@virtkeep/shared/turns';
 import type { Database, NodeRow, PoolRow } from '../../store/schema.ts';
-import { domainDifference } from './difference.ts';
+import { type DomainDifference, domainDifference } from './difference.ts';
 import { type Conflict, domainHome } from './domain-home.ts';
+import { DomainMap } from './domain-map.ts';
 import { InventoryStore } from './store.ts';
 
 export interface NodeEntry {
@@ -57,18 +58,29 @@ export type DomainWatcher = (
   after: Domain | undefined,
 ) => Promise<void>;
 
+/** What a domain is by all that is told of it, and how that differs from what was known. */
+interface Settled {
+  id: string;
+  before: DomainEntry | undefined;
+  entry: DomainEntry;
+  difference: DomainDifference;
+}
+
+/** A transaction with so many keeps the loop for some milliseconds. */
+const DOMAINS_AT_ONCE = 50;
+
 export class Inventory {
   readonly nodes = new Map<string, NodeEntry>();
-  readonly domains = new Map<string, DomainEntry>();
+  readonly domains = new DomainMap();
   readonly pools = new Map<string, PoolEntry>();
+  /** Goes up when a pool has come, or has another name: what is in order by these names is not any more. */
+  poolNamesVersion = 0;
   /** Reports about a domain by other nodes than its own, by domain and node; most domains have none. */
   readonly #copies = new Map<string, ReadonlyMap<string, Domain>>();
   /** Nodes that are away: their last report about a VM is no proof that it still runs. */
   readonly #away = new Set<string>();
   readonly #store: InventoryStore;
   readonly #tell: (change: InventoryChange) => void;
-  /** The database answers synchronously: without turns, many changes in a row would keep other requests waiting. */
-  readonly #turns = new Turns();
   /** One change of a domain or pool at a time: each builds on what the former one wrote. By id. */
   readonly #oneByOne = new KeyedQueue();
   #watcher: DomainWatcher = async () => {};
@@ -94,6 +106,7 @@ export class Inventory {
       this.#copies.set(id, copies);
     }
     for (const row of await this.#store.domains()) {
+      await shareLoop();
       const domain = Domain.fromJSON(JSON.parse(row.record_json));
       const { id, node_id: nodeId, first_seen: firstSeen, modified, ran_on: ranOn } = row;
       const { conflict } = this.#homeOf(new Map(this.#copies.get(id)).set(nodeId, domain), { nodeId, ranOn });
@@ -144,10 +157,19 @@ export class Inventory {
     return null;
   }
 
+  /** The same of all nodes that have one. */
+  basePools(): ReadonlyMap<string, string> {
+    const found = new Map<string, string>();
+    for (const [id, { views }] of this.pools)
+      for (const [nodeId, view] of views) if (view.isBase && !found.has(nodeId)) found.set(nodeId, id);
+    return found;
+  }
+
   /** Takes an event of a node's stream over. */
   async apply(nodeId: string, event: InventoryEvent): Promise<void> {
     const change = event.event;
-    if (change?.$case !== 'full') await this.#turns.share();
+    // the database answers at once: many changes in a row would keep other requests waiting
+    if (change?.$case !== 'full') await shareLoop();
     switch (change?.$case) {
       case 'full':
         return this.#full(nodeId, change.value);
@@ -174,22 +196,21 @@ export class Inventory {
     const domainIds = new Set(full.domains.map(domain => domain.id));
     const poolIds = new Set(full.pools.map(pool => pool.id));
     // collected before anything is awaited: reports that arrive during the takeover are not among them
-    const goneDomains = [...this.domains.keys()]
-      .map(id => ({ id, report: this.#reports(id).get(nodeId) }))
-      .filter(({ id, report }) => report && !domainIds.has(id));
+    const goneDomains = this.#reportedBy(nodeId)
+      .filter(id => !domainIds.has(id))
+      .map(id => ({ id, report: this.#reports(id).get(nodeId) }));
     const gonePools = [...this.pools]
       .map(([id, { views }]) => ({ id, views, view: views.get(nodeId) }))
       .filter(({ id, view }) => view && !poolIds.has(id));
     this.#away.delete(nodeId);
     if (full.node) await this.nodeChanged(nodeId, full.node);
     for (const pool of full.pools) {
-      await this.#turns.share();
+      await shareLoop();
       await this.poolChanged(nodeId, pool);
     }
-    for (const domain of full.domains) {
-      await this.#turns.share();
-      // whatever its revision: the node's clock, where these begin, may have been set back
-      await this.#oneByOne.run(domain.id, () => this.#takeDomain(nodeId, domain));
+    for (let at = 0; at < full.domains.length; at += DOMAINS_AT_ONCE) {
+      await shareLoop();
+      await this.#takeDomains(nodeId, full.domains.slice(at, at + DOMAINS_AT_ONCE));
     }
     if (full.node?.libvirtConnected === false) return;
     for (const { id, report } of goneDomains)
@@ -241,7 +262,10 @@ export class Inventory {
   /** Forgets a node, its domains and its view of the pools. @returns pools that no node has any more. */
   async removeNode(nodeId: string): Promise<string[]> {
     await this.#store.removeNode(nodeId);
-    for (const id of [...this.domains.keys()]) await this.domainRemoved(nodeId, id);
+    for (const id of this.#reportedBy(nodeId)) {
+      await shareLoop();
+      await this.domainRemoved(nodeId, id);
+    }
     const orphaned: string[] = [];
     for (const [id, entry] of this.pools) {
       if (entry.views.delete(nodeId) && entry.views.size === 0) orphaned.push(id);
@@ -264,6 +288,12 @@ export class Inventory {
     return this.#settleDomain(domain.id, this.#reports(domain.id).set(nodeId, domain));
   }
 
+  /** Ids of the domains that a node has told of. */
+  #reportedBy(nodeId: string): string[] {
+    const copies = [...this.#copies].flatMap(([id, reports]) => (reports.has(nodeId) ? [id] : []));
+    return [...new Set([...this.domains.ofNode(nodeId), ...copies])];
+  }
+
   /** Each node's report about a domain; a copy of the map. */
   #reports(id: string): Map<string, Domain> {
     const entry = this.domains.get(id);
@@ -271,25 +301,55 @@ export class Inventory {
     return entry ? reports.set(entry.nodeId, entry.domain) : reports;
   }
 
+  /** Several at once, whatever their revision: the node's clock, where these begin, may have been set back. */
+  #takeDomains(nodeId: string, domains: readonly Domain[]): Promise<void> {
+    return this.#oneByOne.runAll(
+      domains.map(({ id }) => id),
+      async () => {
+        const settled: Settled[] = [];
+        for (const domain of domains) {
+          const reports = this.#reports(domain.id).set(nodeId, domain);
+          if (reports.size > 1) await this.#settleDomain(domain.id, reports);
+          else settled.push(this.#settled(domain.id, reports));
+        }
+        await this.#put(settled);
+      },
+    );
+  }
+
   /** @param reports at least one */
   async #settleDomain(id: string, reports: ReadonlyMap<string, Domain>): Promise<void> {
-    const present = this.domains.get(id);
-    const now = new Date().toISOString();
-    const { nodeId, ranOn, conflict } = this.#homeOf(reports, present);
+    const settled = this.#settled(id, reports);
+    const { nodeId } = settled.entry;
     await this.#keepCopies(id, new Map([...reports].filter(([reporter]) => reporter !== nodeId)));
+    await this.#put([settled]);
+  }
+
+  /** What is to be known of a domain by these reports. */
+  #settled(id: string, reports: ReadonlyMap<string, Domain>): Settled {
+    const before = this.domains.get(id);
+    const now = new Date().toISOString();
+    const { nodeId, ranOn, conflict } = this.#homeOf(reports, before);
     const domain = reports.get(nodeId)!;
     const isSame =
-      present?.nodeId === nodeId && present.ranOn === ranOn && isDeepStrictEqual(present.conflict, conflict);
-    const difference = isSame ? domainDifference(present.domain, domain) : 'domain';
-    if (difference === 'nothing') return;
-    const modified = difference === 'domain' || !present ? now : present.modified;
-    const entry = { domain, nodeId, firstSeen: present?.firstSeen ?? now, modified, ranOn, conflict };
-    // not worth a row or a message: the node's next report brings it anyway
-    if (difference === 'freshness') return void this.domains.set(id, entry);
-    await this.#store.putDomain(entry);
-    this.domains.set(id, entry);
-    await this.#watcher(id, present?.domain, domain);
-    this.#tell({ kind: 'domain', id, action: present ? 'changed' : 'created' });
+      before?.nodeId === nodeId && before.ranOn === ranOn && isDeepStrictEqual(before.conflict, conflict);
+    const difference = isSame ? domainDifference(before.domain, domain) : 'domain';
+    const modified = difference === 'domain' || !before ? now : before.modified;
+    const entry = { domain, nodeId, firstSeen: before?.firstSeen ?? now, modified, ranOn, conflict };
+    return { id, before, entry, difference };
+  }
+
+  async #put(settled: readonly Settled[]): Promise<void> {
+    // that a guest told the same later is not worth a row or a message: the node's next report brings it anyway
+    for (const { id, entry, difference } of settled)
+      if (difference === 'freshness') this.domains.set(id, entry);
+    const changed = settled.filter(({ difference }) => difference === 'domain' || difference === 'guest');
+    await this.#store.putDomains(changed.map(({ entry }) => entry));
+    for (const { id, before, entry } of changed) {
+      this.domains.set(id, entry);
+      await this.#watcher(id, before?.domain, entry.domain);
+      this.#tell({ kind: 'domain', id, action: before ? 'changed' : 'created' });
+    }
   }
 
   #homeOf(reports: ReadonlyMap<string, Domain>, before: Pick<DomainEntry, 'nodeId' | 'ranOn'> | undefined) {
@@ -340,6 +400,7 @@ export class Inventory {
     const views = present?.views ?? new Map<string, Pool>();
     views.set(nodeId, pool);
     this.pools.set(pool.id, { row, views });
+    if (present?.row.verbose_name !== row.verbose_name) this.poolNamesVersion += 1;
     this.#tell({ kind: 'data_pool', id: pool.id, action: present ? 'changed' : 'created' });
   }
 

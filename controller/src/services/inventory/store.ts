@@ -1,6 +1,7 @@
 /** The rows behind the inventory; decides nothing. */
 import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { relaxedTransaction } from '../../store/dialect.ts';
 import type {
   Database,
   DomainCopyRow,
@@ -19,6 +20,15 @@ const POWER: Record<string, number> = {
 /** The power state's number of the REST contract: 0 undefined, 1 off, 2 suspended, 3 on. */
 export function powerNumber(state: PowerState): number {
   return POWER[state] ?? 0;
+}
+
+/** What is kept of a domain. */
+export interface StoredDomain {
+  domain: Domain;
+  nodeId: string;
+  firstSeen: string;
+  modified: string;
+  ranOn: string | null;
 }
 
 export class InventoryStore {
@@ -66,29 +76,27 @@ export class InventoryStore {
     await this.#db.deleteFrom('nodes').where('id', '=', id).execute();
   }
 
-  async putDomain(entry: {
-    domain: Domain;
-    nodeId: string;
-    firstSeen: string;
-    modified: string;
-    ranOn: string | null;
-  }): Promise<void> {
-    const { domain } = entry;
-    const columns = {
-      node_id: entry.nodeId,
-      verbose_name: domain.name,
-      power_state: powerNumber(domain.powerState),
-      template: Number(domain.template),
-      thin: Number(domain.parentId !== ''),
-      record_json: JSON.stringify(Domain.toJSON(domain)),
-      modified: entry.modified,
-      ran_on: entry.ranOn,
-    };
-    await this.#db
-      .insertInto('domains')
-      .values({ id: domain.id, first_seen: entry.firstSeen, ...columns })
-      .onConflict(conflict => conflict.column('id').doUpdateSet(columns))
-      .execute();
+  /** In one transaction. */
+  async putDomains(entries: readonly StoredDomain[]): Promise<void> {
+    if (entries.length === 0) return;
+    await relaxedTransaction(this.#db, trx =>
+      trx
+        .insertInto('domains')
+        .values(entries.map(rowOfDomain))
+        .onConflict(conflict =>
+          conflict.column('id').doUpdateSet(({ ref }) => ({
+            node_id: ref('excluded.node_id'),
+            verbose_name: ref('excluded.verbose_name'),
+            power_state: ref('excluded.power_state'),
+            template: ref('excluded.template'),
+            thin: ref('excluded.thin'),
+            record_json: ref('excluded.record_json'),
+            modified: ref('excluded.modified'),
+            ran_on: ref('excluded.ran_on'),
+          })),
+        )
+        .execute(),
+    );
   }
 
   async removeDomain(id: string): Promise<void> {
@@ -111,7 +119,7 @@ export class InventoryStore {
   async putPool(row: PoolRow, nodeId: string, pool: Pool, now: string): Promise<void> {
     const { id: _id, created: _created, ...columns } = row;
     const view = { record_json: JSON.stringify(Pool.toJSON(pool)), last_seen: now };
-    await this.#db.transaction().execute(async trx => {
+    await relaxedTransaction(this.#db, async trx => {
       await trx
         .insertInto('pools')
         .values(row)
@@ -136,4 +144,19 @@ export class InventoryStore {
       .where('node_id', '=', nodeId)
       .execute();
   }
+}
+
+function rowOfDomain({ domain, nodeId, firstSeen, modified, ranOn }: StoredDomain): DomainRow {
+  return {
+    id: domain.id,
+    node_id: nodeId,
+    verbose_name: domain.name,
+    power_state: powerNumber(domain.powerState),
+    template: Number(domain.template),
+    thin: Number(domain.parentId !== ''),
+    record_json: JSON.stringify(Domain.toJSON(domain)),
+    first_seen: firstSeen,
+    modified,
+    ran_on: ranOn,
+  };
 }

@@ -5,7 +5,9 @@ import { newId } from '@virtkeep/shared/ids';
 import { redact } from '@virtkeep/shared/log';
 import type { Expression, ExpressionBuilder, SqlBool } from 'kysely';
 import { addressGroup } from '../../auth/address-group.ts';
+import { deleteRows } from '../../store/delete-rows.ts';
 import { listRows } from '../../store/list-rows.ts';
+import { keptCount } from '../../store/row-counts.ts';
 import type { AuditRow, Database, Schema } from '../../store/schema.ts';
 import { userNumbers } from '../accounts/user-numbers.ts';
 import { DailyRefusals } from './daily-refusals.ts';
@@ -177,18 +179,17 @@ export class AuditService {
   /** Deletes the oldest records above the bound. @returns how many. */
   async cut(): Promise<number> {
     this.#sinceCut = 0;
-    const result = await this.#db
-      .deleteFrom('audit')
-      .where('sequence', '<=', eb =>
-        eb
-          .selectFrom('audit')
-          .select('sequence')
-          .orderBy('sequence', 'desc')
-          .limit(1)
-          .offset(this.#maxRecords),
-      )
+    const above = ((await keptCount(this.#db, 'audit', {})) ?? 0) - this.#maxRecords;
+    if (above <= 0) return 0;
+    const last = await this.#db
+      .selectFrom('audit')
+      .select('sequence')
+      .orderBy('sequence')
+      .limit(1)
+      .offset(above - 1)
       .executeTakeFirst();
-    return Number(result.numDeletedRows);
+    if (last === undefined) return 0;
+    return deleteRows(this.#db, 'audit', rows => rows.where('sequence', '<=', last.sequence));
   }
 
   async list(filter: AuditFilter): Promise<{ count: number; records: AuditRecord[] }> {
@@ -208,12 +209,8 @@ export class AuditService {
     return { count, records: rows.map(row => auditRecord(row, numbers)) };
   }
 
-  async prune(before: Date): Promise<number> {
-    const result = await this.#db
-      .deleteFrom('audit')
-      .where('created', '<', before.toISOString())
-      .executeTakeFirst();
-    return Number(result.numDeletedRows);
+  prune(before: Date): Promise<number> {
+    return deleteRows(this.#db, 'audit', rows => rows.where('created', '<', before.toISOString()));
   }
 }
 

@@ -14,6 +14,8 @@ export interface Change {
   action: 'created' | 'changed' | 'removed';
   /** The record as this user sees it; null for what was removed. */
   render: (viewer: Principal) => unknown;
+  /** Two users of whom this is the same see the same: it is made once for all of them. */
+  sameFor: (viewer: Principal) => string;
 }
 
 export interface ChangeInput {
@@ -21,6 +23,7 @@ export interface ChangeInput {
   entityId: string;
   action: 'created' | 'changed' | 'removed';
   render?: (viewer: Principal) => unknown;
+  sameFor?: (viewer: Principal) => string;
 }
 
 const KEPT_CHANGES = 2048;
@@ -34,7 +37,9 @@ export class ChangeFeed {
   /** Tells every listener; listeners must not throw and must not block. */
   publish(input: ChangeInput): void {
     this.#sequence += 1;
-    const change: Change = { render: () => null, ...input, id: `${this.#run}-${this.#sequence}` };
+    const id = `${this.#run}-${this.#sequence}`;
+    const sameFor = input.render ? (viewer: Principal) => viewer.id : () => '';
+    const change: Change = { render: () => null, sameFor, ...input, id };
     this.#ring.push({ sequence: this.#sequence, change });
     if (this.#ring.length > KEPT_CHANGES) this.#ring.shift();
     for (const listener of this.#listeners) listener(change);

@@ -1,6 +1,7 @@
 /** Events: what happened, for people. Kept in the database and told on the event stream. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import { deleteRows } from '../../store/delete-rows.ts';
 import { listRows } from '../../store/list-rows.ts';
 import type { Database, EventRow } from '../../store/schema.ts';
 import type { ChangeFeed } from './changes.ts';
@@ -73,7 +74,13 @@ export class EventService {
       }
     });
     const record = eventRecord(row, entities);
-    this.#changes.publish({ kind: 'event', entityId: row.id, action: 'created', render: () => record });
+    this.#changes.publish({
+      kind: 'event',
+      entityId: row.id,
+      action: 'created',
+      render: () => record,
+      sameFor: () => '',
+    });
     return record;
   }
 
@@ -104,12 +111,8 @@ export class EventService {
   }
 
   /** Deletes events older than this. @returns how many. */
-  async prune(before: Date): Promise<number> {
-    const result = await this.#db
-      .deleteFrom('events')
-      .where('created', '<', before.toISOString())
-      .executeTakeFirst();
-    return Number(result.numDeletedRows);
+  prune(before: Date): Promise<number> {
+    return deleteRows(this.#db, 'events', rows => rows.where('created', '<', before.toISOString()));
   }
 
   async #complete(rows: EventRow[]): Promise<EventRecord[]> {

@@ -1,6 +1,6 @@
 /** The nodes: enrolment, marks, removal. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { CertificateAuthority } from '../../pki/index.ts';
@@ -37,6 +37,12 @@ export interface NodeRecord {
   last_seen: string | null;
   base_datapool: string | null;
 }
+
+/** What a list of nodes is put in order by. */
+export type ListedNode = Pick<
+  NodeRecord,
+  'id' | 'verbose_name' | 'status' | 'cpu_count' | 'memory_count' | 'domains_count' | 'last_seen'
+>;
 
 /** What the VMs of a node that run or are suspended were promised of it. */
 export interface NodeUsage {
@@ -88,22 +94,33 @@ export class NodeService {
     this.#dependencies = dependencies;
   }
 
-  list(): NodeRecord[] {
-    return [...this.#dependencies.inventory.nodes.values()].map(entry => this.#record(entry));
+  /** What lists are put in order by; the records are made of a page. */
+  listed(): ListedNode[] {
+    return [...this.#dependencies.inventory.nodes.values()].map(entry => this.#listed(entry));
+  }
+
+  /** The records of these; of one that is no more, none. */
+  records(ids: readonly string[]): NodeRecord[] {
+    const { inventory } = this.#dependencies;
+    const basePools = inventory.basePools();
+    return ids.flatMap(id => {
+      const entry = inventory.nodes.get(id);
+      return entry ? [this.#record(entry, basePools.get(id) ?? null)] : [];
+    });
   }
 
   /** @throws node_not_found. */
   get(id: string): NodeRecord {
-    return this.#record(this.#dependencies.inventory.node(id));
+    const { inventory } = this.#dependencies;
+    return this.#record(inventory.node(id), inventory.basePool(id));
   }
 
   /** @throws node_not_found. */
   usage(id: string): NodeUsage {
     const node = this.get(id);
-    const loaded = [...this.#dependencies.inventory.domains.values()]
-      .filter(({ nodeId }) => nodeId === id)
-      .map(({ domain }) => domain)
-      .filter(({ powerState }) => powerState === PowerState.RUNNING || powerState === PowerState.SUSPENDED);
+    const loaded = this.#domainsOf(id).filter(
+      ({ powerState }) => powerState === PowerState.RUNNING || powerState === PowerState.SUSPENDED,
+    );
     const cpus = loaded.reduce((sum, domain) => sum + domain.cpuCount, 0);
     const memory = loaded.reduce((sum, domain) => sum + Number(domain.memoryCount), 0);
     return {
@@ -209,32 +226,50 @@ export class NodeService {
   /** Files that stayed busy after their task was given up, because only the node knew what had become of them. */
   async #letGoOfFiles(nodeId: string): Promise<void> {
     const { backupFiles, tasks } = this.#dependencies;
-    for (const file of await backupFiles.busyFiles()) {
+    for (const file of await backupFiles.busyOn(nodeId)) {
       const task = await workOf(file, tasks);
       if (task?.row.node_id === nodeId) await backupFiles.operationFailed(file.id, task.row.id);
     }
   }
 
-  #record(entry: NodeEntry): NodeRecord {
+  #domainsOf(id: string): Domain[] {
+    const { domains } = this.#dependencies.inventory;
+    return [...domains.ofNode(id)].flatMap(domainId => domains.get(domainId)?.domain ?? []);
+  }
+
+  #listed(entry: NodeEntry): ListedNode {
     const { row, info } = entry;
-    const domains = [...this.#dependencies.inventory.domains.values()].filter(
-      domain => domain.nodeId === row.id,
-    );
-    const on = domains.filter(({ domain }) => domain.powerState === PowerState.RUNNING);
+    const { inventory, links } = this.#dependencies;
     return {
       id: row.id,
       verbose_name: row.verbose_name,
-      description: row.description,
       status: this.#status(entry),
-      management_ip: hostOf(row.address),
-      version: info?.version ?? '',
       cpu_count: info?.cpuCount ?? 0,
       memory_count: Number(info?.memoryCount ?? 0n),
-      domains_count: domains.length,
-      domains_on_count: on.length,
+      domains_count: inventory.domains.ofNode(row.id).size,
+      last_seen: links.isConnected(row.id) ? new Date().toISOString() : row.last_seen,
+    };
+  }
+
+  #record(entry: NodeEntry, basePool: string | null): NodeRecord {
+    const { row, info } = entry;
+    const { id, verbose_name, status, cpu_count, memory_count, domains_count, last_seen } =
+      this.#listed(entry);
+    return {
+      id,
+      verbose_name,
+      description: row.description,
+      status,
+      management_ip: hostOf(row.address),
+      version: info?.version ?? '',
+      cpu_count,
+      memory_count,
+      domains_count,
+      domains_on_count: this.#domainsOf(id).filter(({ powerState }) => powerState === PowerState.RUNNING)
+        .length,
       hypervisor: { libvirt: info?.libvirtVersion ?? '', emulator: info?.emulatorVersion ?? '' },
-      last_seen: this.#dependencies.links.isConnected(row.id) ? new Date().toISOString() : row.last_seen,
-      base_datapool: this.#dependencies.inventory.basePool(row.id),
+      last_seen,
+      base_datapool: basePool,
     };
   }
 

@@ -10,7 +10,6 @@ import {
   type OperationEvent,
   OperationState,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
-import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../agents/clients.ts';
 import type { LinkObserver } from '../../agents/link.ts';
@@ -51,6 +50,8 @@ const SEQUENCE_INTERVAL_MS = 5000;
 export class NodeObserver implements LinkObserver {
   #attached: ObserverDependencies | undefined;
   readonly #lossTimers = new Map<string, NodeJS.Timeout>();
+  /** Those that have answered since their time began, and are not connected yet. */
+  readonly #answered = new Set<string>();
   readonly #sequences = new Map<string, { value: bigint; writtenAt: number }>();
 
   /** Called once, before any link is started; the links themselves need the observer to be made. */
@@ -73,6 +74,7 @@ export class NodeObserver implements LinkObserver {
     signal: AbortSignal,
   ): Promise<{ afterSequence: bigint }> {
     const { nodeTasks, inventory, clocks } = this.#dependencies;
+    this.#extendLossTimer(nodeId);
     // before anything is waited for: the first inventory may come meanwhile
     clocks.begin(nodeId, clients, signal);
     const { sequence } = await clients.operations.list({ running: true }, { signal });
@@ -91,7 +93,7 @@ export class NodeObserver implements LinkObserver {
    */
   async #settleFiles(nodeId: string, clients: AgentClients, ended: AbortSignal): Promise<void> {
     const { backupFiles, tasks } = this.#dependencies;
-    for (const file of await backupFiles.busyFiles()) {
+    for (const file of await backupFiles.busyOn(nodeId)) {
       const task = await workOf(file, tasks);
       if (task?.row.node_id !== nodeId || !isFinal(task.row.status)) continue;
       const signal = AbortSignal.any([ended, AbortSignal.timeout(CALL_TIMEOUT_MS)]);
@@ -164,7 +166,7 @@ export class NodeObserver implements LinkObserver {
       return view !== undefined && hasFiles(view);
     });
     const poolIds = scannable.map(([id]) => id);
-    await pools.scanQuietly(nodeId, poolIds, newId);
+    await pools.scanOfReturned(nodeId, poolIds);
   }
 
   question(nodeId: string, question: Question): Promise<UseAnswer[]> {
@@ -187,19 +189,33 @@ export class NodeObserver implements LinkObserver {
     });
   }
 
-  /** Unless the node comes back in time, its tasks are LOST. Also for every node at start, which is not there yet. */
+  /** A node that is not there yet: its time begins with the first attempt to reach it, not while that waits behind others. */
+  begins(nodeId: string): void {
+    if (!this.#lossTimers.has(nodeId)) this.startLossTimer(nodeId);
+  }
+
+  /** Unless the node comes back in time, its tasks are LOST. */
   startLossTimer(nodeId: string): void {
     this.#stopLossTimer(nodeId);
     const { tasks, log, graceMs } = this.#dependencies;
     const timer = setTimeout(() => {
       tasks.markLost(nodeId).catch((error: unknown) => log.error('could not mark tasks lost', { error }));
     }, graceMs);
+    timer.unref();
     this.#lossTimers.set(nodeId, timer);
+  }
+
+  /** It has answered: once it has its time anew, since its inventory may wait until those of others are taken over. */
+  #extendLossTimer(nodeId: string): void {
+    if (!this.#lossTimers.has(nodeId) || this.#answered.has(nodeId)) return;
+    this.startLossTimer(nodeId);
+    this.#answered.add(nodeId);
   }
 
   #stopLossTimer(nodeId: string): void {
     clearTimeout(this.#lossTimers.get(nodeId));
     this.#lossTimers.delete(nodeId);
+    this.#answered.delete(nodeId);
   }
 
   stop(): void {

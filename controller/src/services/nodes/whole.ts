@@ -2,7 +2,7 @@
  * Clients of the API family begin with clusters and resource pools and go on to what is in them. Here there is one of each, which has
  * everything. Pure.
  */
-import type { NodeRecord } from './nodes.ts';
+import type { ListedNode } from './nodes.ts';
 
 /** The same in every installation, so that a client that remembers it is right everywhere. */
 export const CLUSTER = { id: '00000000-0000-4000-8000-00000000c001', verbose_name: 'Default cluster' };
@@ -21,16 +21,16 @@ export function isWhole({ cluster, resource_pool: pool }: WholeFilter): boolean 
   return [undefined, CLUSTER.id].includes(cluster) && [undefined, RESOURCE_POOL.id].includes(pool);
 }
 
-export function clusterRecord(nodes: readonly NodeRecord[]) {
+export function clusterRecord(nodes: readonly ListedNode[]) {
   const named = nodes.map(({ id, verbose_name }) => ({ id, verbose_name }));
   return { ...CLUSTER, ...sumOf(nodes), nodes: named };
 }
 
-export function resourcePoolRecord(nodes: readonly NodeRecord[]) {
+export function resourcePoolRecord(nodes: readonly ListedNode[]) {
   return { ...RESOURCE_POOL, ...sumOf(nodes), cluster: CLUSTER };
 }
 
-function sumOf(nodes: readonly NodeRecord[]) {
+function sumOf(nodes: readonly ListedNode[]) {
   const sum = (field: 'domains_count' | 'cpu_count' | 'memory_count') =>
     nodes.reduce((total, node) => total + node[field], 0);
   const status: 'ACTIVE' | 'FAILED' = nodes.some(node => node.status !== 'FAILED') ? 'ACTIVE' : 'FAILED';

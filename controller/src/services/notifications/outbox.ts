@@ -5,6 +5,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { ExpressionBuilder } from 'kysely';
+import { deleteRows } from '../../store/delete-rows.ts';
 import { listRows } from '../../store/list-rows.ts';
 import type { Database, NotificationRow, Schema } from '../../store/schema.ts';
 import { nextSequence } from '../journal/sequence.ts';
@@ -204,18 +205,21 @@ export class Outbox {
   }
 
   /** Forgets what was raised before then, but what is still tried: the clock may be ahead. @returns how many. */
-  async prune(before: Date): Promise<number> {
-    const result = await this.#db
-      .deleteFrom('notifications')
-      .where('created', '<', before.toISOString())
-      .where(({ or, eb, selectFrom }) =>
-        or([
-          eb('status', '!=', 'pending'),
-          eb('target_id', 'not in', selectFrom('notification_targets').select('id').where('enabled', '=', 1)),
-        ]),
-      )
-      .executeTakeFirst();
-    return Number(result.numDeletedRows);
+  prune(before: Date): Promise<number> {
+    return deleteRows(this.#db, 'notifications', rows =>
+      rows
+        .where('created', '<', before.toISOString())
+        .where(({ or, eb, selectFrom }) =>
+          or([
+            eb('status', '!=', 'pending'),
+            eb(
+              'target_id',
+              'not in',
+              selectFrom('notification_targets').select('id').where('enabled', '=', 1),
+            ),
+          ]),
+        ),
+    );
   }
 
   async #row(id: string): Promise<NotificationRow> {

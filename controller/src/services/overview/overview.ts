@@ -3,9 +3,9 @@
  * is bounded: the most urgent of each kind, and how many there are.
  */
 import type { Database } from '../../store/schema.ts';
-import type { NodeRecord, NodeService } from '../nodes/nodes.ts';
+import type { ListedNode, NodeService } from '../nodes/nodes.ts';
 import type { PoolService } from '../pools/pools.ts';
-import type { PoolRecord } from '../pools/record.ts';
+import type { ListedPool } from '../pools/record.ts';
 import { BACKUP } from '../protection/attempts.ts';
 import type { ProtectionCounts, ProtectionRow, ProtectionService } from '../protection/protection.ts';
 import type { TaskService, TaskState } from '../tasks/tasks.ts';
@@ -25,7 +25,7 @@ export interface OverviewDependencies {
   protection: ProtectionService;
   tasks: Pick<TaskService, 'list'>;
   pools: Pick<PoolService, 'list'>;
-  nodes: Pick<NodeService, 'list'>;
+  nodes: Pick<NodeService, 'listed'>;
 }
 
 export interface OverviewQuery {
@@ -49,19 +49,18 @@ export interface Overview {
     domains: (Pick<ProtectionRow, 'domain' | 'state'> & { results: DayResult[] })[];
   };
   running: { count: number; tasks: TaskState[] };
-  pools: Some<Pick<PoolRecord, 'id' | 'verbose_name' | 'status' | 'size' | 'used_space' | 'free_space'>>;
+  pools: Some<Pick<ListedPool, 'id' | 'verbose_name' | 'status' | 'size' | 'used_space' | 'free_space'>>;
   nodes: {
     count: number;
     away_count: number;
-    away: Pick<NodeRecord, 'id' | 'verbose_name' | 'status' | 'last_seen'>[];
+    away: Pick<ListedNode, 'id' | 'verbose_name' | 'status' | 'last_seen'>[];
   };
   next_runs: { id: string; verbose_name: string; next_run: string }[];
 }
 
 /** @throws RangeError for a time zone that nobody knows. */
 export async function overview(services: OverviewDependencies, query: OverviewQuery): Promise<Overview> {
-  const { rows, counts } = services.protection.list({});
-  rows.sort(byUrgency);
+  const { rows, counts } = services.protection.mostUrgent(Math.max(MAX_URGENT, query.histories));
   const running = await services.tasks.list({
     status: 'IN_PROGRESS',
     ordering: { field: 'created', descending: true },
@@ -76,18 +75,9 @@ export async function overview(services: OverviewDependencies, query: OverviewQu
     history: await historyOf(services.db, rows.slice(0, query.histories), query),
     running,
     pools: fullestFirst(await services.pools.list({})),
-    nodes: away(services.nodes.list()),
+    nodes: away(services.nodes.listed()),
     next_runs: await nextRuns(services.db),
   };
-}
-
-/** The most urgent state first; of one state whoever waits longest. */
-function byUrgency(a: ProtectionRow, b: ProtectionRow): number {
-  return (
-    a.severity - b.severity ||
-    (a.last_good ?? '').localeCompare(b.last_good ?? '') ||
-    a.domain.verbose_name.localeCompare(b.domain.verbose_name)
-  );
 }
 
 async function historyOf(db: Database, rows: readonly ProtectionRow[], { timeZone, now }: OverviewQuery) {
@@ -123,8 +113,8 @@ async function endedBackups(db: Database, domainIds: readonly string[], since: s
   return rows.map(({ domain, ended, status }) => ({ domain, ended: ended!, isGood: status === 'SUCCESS' }));
 }
 
-function fullestFirst(pools: PoolRecord[]) {
-  const freeShare = ({ size, free_space }: PoolRecord) => (size === 0 ? 1 : free_space / size);
+function fullestFirst(pools: ListedPool[]) {
+  const freeShare = ({ size, free_space }: ListedPool) => (size === 0 ? 1 : free_space / size);
   const results = [...pools]
     .sort((a, b) => freeShare(a) - freeShare(b))
     .slice(0, MAX_POOLS)
@@ -139,7 +129,7 @@ function fullestFirst(pools: PoolRecord[]) {
   return { count: pools.length, results };
 }
 
-function away(nodes: readonly NodeRecord[]) {
+function away(nodes: readonly ListedNode[]) {
   const others = nodes.filter(({ status }) => status !== 'ACTIVE');
   return {
     count: nodes.length,

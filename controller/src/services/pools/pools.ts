@@ -2,6 +2,7 @@
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import { resultOf } from '@virtkeep/shared/operation-result';
 import type { NodeLinks } from '../../agents/links.ts';
@@ -11,7 +12,8 @@ import type { Inventory, PoolEntry } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
 import type { TaskState } from '../tasks/tasks.ts';
-import { isUsable, type PoolRecord, poolRecord } from './record.ts';
+import { QuietScans } from './quiet-scans.ts';
+import { isUsable, type ListedPool, listedPool, type PoolRecord, poolRecord } from './record.ts';
 
 export interface PoolChanges {
   outside?: boolean;
@@ -52,25 +54,47 @@ export class PoolService {
   readonly #asked = new Map<string, FreeQuestion>();
   /** Until when nodes that gave no answer are not asked again; in ms of `performance.now`. */
   readonly #silentUntil = new Map<string, number>();
+  readonly #quietScans: QuietScans;
 
   constructor(dependencies: PoolServiceDependencies) {
     this.#dependencies = dependencies;
     dependencies.nodeTasks.ends.succeeded({ scan_pool: ended => this.#scanned(ended) });
+    this.#quietScans = new QuietScans({
+      isShared: id => this.#isShared(id),
+      isConnected: nodeId => dependencies.links.isConnected(nodeId),
+      nodeFor: id => this.#nodeNow(id),
+      start: (id, nodeId) => this.#scanQuietly(id, nodeId),
+    });
   }
 
-  async list(filter: PoolFilter): Promise<PoolRecord[]> {
-    const entries = [...this.#dependencies.inventory.pools.values()].filter(
-      entry =>
-        entry.views.size > 0 &&
-        (filter.node === undefined || entry.views.has(filter.node)) &&
-        (filter.type === undefined || entry.row.type === filter.type),
-    );
-    return Promise.all(entries.map(entry => this.#record(entry)));
+  stop(): void {
+    this.#quietScans.stop();
+  }
+
+  /** What lists are put in order by; the records are made of a page. */
+  async list(filter: PoolFilter): Promise<ListedPool[]> {
+    const { inventory, links, backupFiles } = this.#dependencies;
+    const counts = await backupFiles.countsOfPools();
+    const isConnected = (nodeId: string) => links.isConnected(nodeId);
+    return [...inventory.pools.values()]
+      .filter(
+        entry =>
+          entry.views.size > 0 &&
+          (filter.node === undefined || entry.views.has(filter.node)) &&
+          (filter.type === undefined || entry.row.type === filter.type),
+      )
+      .map(entry => listedPool(entry, isConnected, counts.get(entry.row.id) ?? 0));
+  }
+
+  /** The record of one of them. */
+  listed({ id, file_count }: Pick<ListedPool, 'id' | 'file_count'>): PoolRecord {
+    return this.#record(this.#dependencies.inventory.pool(id), file_count);
   }
 
   /** @throws pool_not_found. */
-  get(id: string): Promise<PoolRecord> {
-    return this.#record(this.#dependencies.inventory.pool(id));
+  async get(id: string): Promise<PoolRecord> {
+    const entry = this.#dependencies.inventory.pool(id);
+    return this.#record(entry, await this.#dependencies.backupFiles.countOfPool(id));
   }
 
   /**
@@ -146,7 +170,7 @@ export class PoolService {
   async scan(id: string, user: Actor, taskId: string): Promise<TaskState> {
     const { row } = this.#dependencies.inventory.pool(id);
     const nodeId = this.nodeFor(id);
-    this.#dependencies.backupFiles.scanBegins(taskId);
+    this.#dependencies.backupFiles.scanBegins(taskId, id);
     return this.#dependencies.nodeTasks.start({
       taskId,
       name: 'scan_data_pool',
@@ -167,6 +191,7 @@ export class PoolService {
       return view !== undefined && isUsable(view);
     };
     await this.#dependencies.backupFiles.scanned(id, files, operation.id, sees);
+    this.#quietScans.ended(operation.id);
     return this.get(id);
   }
 
@@ -247,29 +272,47 @@ export class PoolService {
   }
 
   /**
-   * Starts scans of a returned node's pools; their results come as those of any operation, without a task. They unpack nothing: each node
+   * Scans a returned node's pools; the results come as those of any operation, without a task. They unpack nothing: each node
    * that sees a pool would do so at each of its returns.
    */
-  async scanQuietly(nodeId: string, poolIds: string[], newId: () => string): Promise<void> {
-    for (const poolId of poolIds) {
+  async scanOfReturned(nodeId: string, poolIds: readonly string[]): Promise<void> {
+    for (const poolId of poolIds) await this.#quietScans.ask(poolId, nodeId);
+  }
+
+  async #scanQuietly(poolId: string, nodeId: string): Promise<string | undefined> {
+    const { backupFiles, links, log } = this.#dependencies;
+    const operationId = newId();
+    backupFiles.scanBegins(operationId, poolId);
+    try {
       const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
-      const operationId = newId();
-      this.#dependencies.backupFiles.scanBegins(operationId);
-      await this.#dependencies.links
-        .clients(nodeId)
-        .pools.scan({ operationId, poolId }, { signal })
-        .catch((error: unknown) =>
-          this.#dependencies.log.warn('pool not scanned', { node: nodeId, pool: poolId, error }),
-        );
+      await links.clients(nodeId).pools.scan({ operationId, poolId }, { signal });
+      return operationId;
+    } catch (error) {
+      log.warn('pool not scanned', { node: nodeId, pool: poolId, error });
+      return undefined;
     }
   }
 
-  async #record(entry: PoolEntry): Promise<PoolRecord> {
+  #isShared(id: string): boolean {
+    const views = this.#dependencies.inventory.pools.get(id)?.views ?? new Map<string, Pool>();
+    return views.size > 1 || [...views.values()].some(view => view.shared);
+  }
+
+  #nodeNow(id: string): string | undefined {
+    try {
+      return this.nodeFor(id);
+    } catch (error) {
+      if (hasKey(error)) return undefined;
+      throw error;
+    }
+  }
+
+  #record(entry: PoolEntry, fileCount: number): PoolRecord {
     const nodes = [...entry.views.keys()].map(id => ({
       id,
       verbose_name: this.#dependencies.inventory.nodes.get(id)?.row.verbose_name ?? '',
       connected: this.#dependencies.links.isConnected(id),
     }));
-    return poolRecord(entry, nodes, await this.#dependencies.backupFiles.countOfPool(entry.row.id));
+    return poolRecord(entry, nodes, fileCount);
   }
 }

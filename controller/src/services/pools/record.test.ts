@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { poolRecord } from './record.ts';
+import { listedPool, poolRecord } from './record.ts';
 
 const row = {
   id: 'p',
@@ -55,4 +55,25 @@ test('is FAILED with the last known sizes while all its nodes are away, and keep
   });
   const marked = poolRecord({ row: { ...row, outside: 1 }, views }, [], 0);
   expect(marked.outside).toBe(true);
+});
+
+test('is put in order by what its record says', () => {
+  const kinds = {
+    away: { connected: false, part: { available: 1n } },
+    stopped: { connected: true, part: { active: false, available: 2n } },
+    here: { connected: true, part: { available: 3n } },
+  };
+  const names = Object.keys(kinds) as (keyof typeof kinds)[];
+  for (const some of [
+    ['away'],
+    ['away', 'stopped'],
+    ['stopped', 'here'],
+    names,
+    names.toReversed(),
+  ] as (typeof names)[]) {
+    const views = new Map(some.map(name => [name, view(kinds[name].part)]));
+    const nodes = some.map(name => ({ id: name, verbose_name: name, connected: kinds[name].connected }));
+    const isConnected = (nodeId: string) => kinds[nodeId as 'away'].connected;
+    expect(poolRecord({ row, views }, nodes, 5)).toMatchObject(listedPool({ row, views }, isConnected, 5));
+  }
 });

@@ -39,6 +39,40 @@ export interface PoolRecord {
   tags: BorneTag[];
 }
 
+/** What a list of pools is put in order by. */
+export type ListedPool = Pick<
+  PoolRecord,
+  'id' | 'verbose_name' | 'status' | 'type' | 'size' | 'used_space' | 'free_space' | 'file_count'
+>;
+
+/** By one view, though a thousand nodes may have it. */
+export function listedPool(
+  { row, views }: PoolEntry,
+  isConnected: (nodeId: string) => boolean,
+  fileCount: number,
+): ListedPool {
+  let connected: Pool | undefined;
+  let working: Pool | undefined;
+  for (const [nodeId, view] of views) {
+    if (!isConnected(nodeId)) continue;
+    connected ??= view;
+    if (!isUsable(view)) continue;
+    working = view;
+    break;
+  }
+  const pool = working ?? connected ?? views.values().next().value;
+  return {
+    id: row.id,
+    verbose_name: row.verbose_name,
+    status: working ? 'ACTIVE' : 'FAILED',
+    type: row.type,
+    size: Number(pool?.capacity ?? 0n),
+    used_space: Number(pool?.allocation ?? 0n),
+    free_space: Number(pool?.available ?? 0n),
+    file_count: fileCount,
+  };
+}
+
 /**
  * @param nodes those that have the pool. Sizes are those of a connected node where there is one, else the last known.
  * @param fileCount known backup files on it.

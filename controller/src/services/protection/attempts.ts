@@ -5,7 +5,7 @@
  */
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
-import { Turns } from '@virtkeep/shared/turns';
+import { shareLoop } from '@virtkeep/shared/turns';
 import type { BackupAttemptRow, Database, TaskRow } from '../../store/schema.ts';
 import { errorOfRow, type TaskEntity } from '../tasks/record.ts';
 import type { EndedAttempt } from './rules.ts';
@@ -51,10 +51,9 @@ export class BackupAttempts {
   /** Notes the backups that have ended and are not noted yet. @param tell hears of each VM of which something is known now that was not before */
   note(tell: (domainId: string) => void): Promise<void> {
     return this.#turns.run('', async () => {
-      const turns = new Turns();
       for (let tasks = await this.#toNote(); tasks.length > 0; tasks = await this.#toNote()) {
         for (const id of await this.#noteThese(tasks)) tell(id);
-        await turns.share();
+        await shareLoop();
       }
     });
   }

@@ -1,11 +1,14 @@
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { seededRandom } from '@virtkeep/shared/seeded-random';
 import BetterSqlite from 'better-sqlite3';
 import { Kysely, SqliteDialect } from 'kysely';
 import { migrate } from '../../store/migrate.ts';
 import type { Database, FileRow, Schema, TaskRow } from '../../store/schema.ts';
 import { Inventory } from '../inventory/inventory.ts';
-import { ProtectionService } from './protection.ts';
+import { compareKeys } from '../list-order.ts';
+import { type ProtectionFilter, ProtectionService } from './protection.ts';
+import { PROTECTION_STATES } from './rules.ts';
 
 const NOW = Date.parse('2026-03-10T08:00:00.000Z');
 const DAY_MS = 86_400_000;
@@ -355,4 +358,69 @@ test('a list asks the database for nothing, and no statement reads a whole table
   statements.length = 0;
   for (const row of protection.list({}).rows) protection.record(row);
   expect(statements).toEqual([]);
+});
+
+describe('a page', () => {
+  const ORDERS = ['severity', 'domain', 'node', 'age', 'last_good'];
+  let clock = NOW;
+
+  /** By all of them put in order anew. */
+  function expected(protection: ProtectionService, filter: ProtectionFilter, field: string) {
+    const { rows, counts } = protection.list(filter);
+    const fields = rows.map(row => ({
+      ...row,
+      age: row.last_good === null ? null : -Date.parse(row.last_good),
+    }));
+    fields.sort(
+      (a, b) =>
+        compareKeys(a[field as keyof typeof a], b[field as keyof typeof b]) || compareKeys(a.id, b.id),
+    );
+    return { ids: fields.map(({ id }) => id), counts };
+  }
+
+  test('is that of all of them judged and put in order anew, whatever becomes known and however time passes', async () => {
+    const random = seededRandom(17);
+    for (let number = 0; number < 30; number += 1) known(`vm-${number}`, `n${number % 3}`);
+    const protection = new ProtectionService({
+      db,
+      inventory,
+      tags: { has: (id, tag) => tag === undefined || id.endsWith('1') },
+      tell: () => {},
+      maxAgeDays: 7,
+      keepDays: 180,
+      now: () => clock,
+    });
+    await protection.load();
+    const ids = () => [...inventory.domains.keys()];
+    for (let round = 0; round < 60; round += 1) {
+      const id = ids()[random(ids().length)]!;
+      await file(id, at(random(20) - 5));
+      await protection.filesChanged(new Set([id]));
+      if (random(3) === 0) await protection.setExcluded(ids()[random(ids().length)]!, random(2) === 0);
+      if (random(4) === 0) inventory.domains.delete(ids()[random(ids().length)]!);
+      if (random(4) === 0) known(`new-${round}`);
+      clock += random(3) === 0 ? random(3 * DAY_MS) : 0;
+      const filter = {
+        state: random(2) === 0 ? PROTECTION_STATES[random(5)] : undefined,
+        node: random(4) === 0 ? 'n1' : undefined,
+        tag: random(4) === 0 ? 'tag' : undefined,
+        name: random(4) === 0 ? '1' : undefined,
+      };
+      const field = ORDERS[random(ORDERS.length)]!;
+      const wanted = expected(protection, filter, field);
+      const found = protection.page(filter, {
+        ordering: { field, descending: false },
+        limit: 100,
+        offset: 0,
+      });
+      expect({ ids: found.rows.map(row => row.id), counts: found.counts }).toEqual(wanted);
+      expect(found.count).toBe(wanted.ids.length);
+      const urgent = protection.mostUrgent(5).rows;
+      const all = protection
+        .list({})
+        .rows.sort((a, b) => a.severity - b.severity || (a.last_good ?? '').localeCompare(b.last_good ?? ''));
+      const urgencyOf = (rows: typeof urgent) => rows.map(row => [row.severity, row.last_good]);
+      expect(urgencyOf(urgent)).toEqual(urgencyOf(all.slice(0, 5)));
+    }
+  });
 });

@@ -6,9 +6,12 @@ import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Database, TaskRow } from '../../store/schema.ts';
 import { GOOD_STATUSES } from '../backup-files/restore-points.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import { SeenNodes } from '../inventory/seen-nodes.ts';
+import { OrderedThings, type PageRequest } from '../ordered-things.ts';
 import { BACKUP, BackupAttempts, type LastBackup } from './attempts.ts';
 import { type CoverageSource, NO_COVERAGE } from './coverage.ts';
 import {
+  type Expectation,
   PROTECTION_STATES,
   type Protection,
   type ProtectionFacts,
@@ -16,6 +19,7 @@ import {
   type ProtectionVerdict,
   protectionOf,
   stateNow,
+  stateUntil,
   verdictOf,
 } from './rules.ts';
 
@@ -86,6 +90,17 @@ function goodPoints({ newest, whole }: { newest: string | null; whole: string | 
   return { lastGood: instant(whole), lastPartial: newest === whole ? null : instant(newest) };
 }
 
+/** What a VM was judged to be, and what that holds for. */
+interface Judged {
+  state: ProtectionState;
+  fromMs: number;
+  untilMs: number;
+  expectations: readonly Expectation[];
+}
+
+/** Lists look so often whether the passing of time has made something of a VM. */
+const LOOK_MS = 1000;
+
 const SEVERITY: readonly ProtectionState[] = ['late', 'never', 'failing', 'protected', 'excluded'];
 
 export class ProtectionService {
@@ -95,12 +110,49 @@ export class ProtectionService {
   readonly #points = new Map<string, GoodPoints>();
   readonly #excluded = new Set<string>();
   readonly #turns = new KeyedQueue();
+  readonly #judged = new Map<string, Judged>();
+  /** New ones, and those of which something has become known. */
+  readonly #unjudged = new Set<string>();
+  readonly #counts = noCounts();
+  readonly #lists: OrderedThings<DomainEntry>;
+  readonly #seenNodes: SeenNodes;
+  #lookedMs = Number.NEGATIVE_INFINITY;
   #coverage = NO_COVERAGE;
+  #stateListener: (domainId: string) => void = () => {};
 
   constructor(dependencies: ProtectionDependencies) {
     this.#dependencies = dependencies;
     this.#now = dependencies.now ?? Date.now;
     this.attempts = new BackupAttempts(dependencies.db);
+    const { domains, nodes } = dependencies.inventory;
+    const lastGood = (entry: DomainEntry) => this.#points.get(entry.domain.id)?.lastGood ?? null;
+    const severity = (entry: DomainEntry) => SEVERITY.indexOf(this.#judge(entry.domain.id));
+    this.#lists = new OrderedThings({
+      all: () => domains.keys(),
+      find: id => domains.get(id),
+      fields: {
+        severity,
+        domain: ({ domain }) => domain.name,
+        node: ({ nodeId }) => this.#nodeName(nodeId),
+        age: entry => negative(lastGood(entry)),
+        last_good: lastGood,
+        urgency: entry => `${severity(entry)}-${digitsOf(lastGood(entry))}-${entry.domain.name}`,
+      },
+    });
+    domains.onChange((id, before, after) => {
+      if (!before) this.#unjudged.add(id);
+      if (!after) this.#forget(id);
+      this.#lists.touch(id);
+    });
+    this.#seenNodes = new SeenNodes(
+      () => nodes.keys(),
+      id => this.#nodeName(id),
+    );
+  }
+
+  /** Set once at start, by what keeps lists of VMs by their states; hears of each whose state may be another one since, at the next `look`. */
+  setStateListener(listener: (domainId: string) => void): void {
+    this.#stateListener = listener;
   }
 
   /** Set once at start, by what knows the scheduled tasks. */
@@ -148,17 +200,25 @@ export class ProtectionService {
     if (before.lastGood === points.lastGood && before.lastPartial === points.lastPartial) return;
     if (times.newest === null) this.#points.delete(id);
     else this.#points.set(id, points);
-    this.#dependencies.tell(id);
+    this.#tell(id);
   }
 
   /** Its row is written already. */
   async taskEnded({ row }: { row: Pick<TaskRow, 'name'> }): Promise<void> {
-    if (row.name === BACKUP) await this.attempts.note(this.#dependencies.tell);
+    if (row.name === BACKUP) await this.attempts.note(id => this.#tell(id));
+  }
+
+  /** Something has become known of a VM. */
+  #tell(id: string): void {
+    this.#forget(id);
+    this.#unjudged.add(id);
+    this.#touch(id);
+    this.#dependencies.tell(id);
   }
 
   /** It holds until it is taken back, also while the VM is gone. @throws domain_not_found. */
   setExcluded(id: string, isExcluded: boolean): Promise<void> {
-    const { db, inventory, tell } = this.#dependencies;
+    const { db, inventory } = this.#dependencies;
     inventory.domain(id);
     return this.#turns.run(id, async () => {
       if (this.#excluded.has(id) === isExcluded) return;
@@ -170,7 +230,7 @@ export class ProtectionService {
         await db.deleteFrom('protection_exclusions').where('domain_id', '=', id).execute();
         this.#excluded.delete(id);
       }
-      tell(id);
+      this.#tell(id);
     });
   }
 
@@ -189,6 +249,88 @@ export class ProtectionService {
     return verdictOf(this.#factsOf(domainId), this.#now());
   }
 
+  /** The state alone, which a filter asks of all VMs; as of the last `look`, or later. */
+  state(domainId: string): ProtectionState {
+    return this.#judge(domainId);
+  }
+
+  /** Judges a VM only when something of it may have changed since it was. */
+  #judge(id: string): ProtectionState {
+    const now = this.#now();
+    const before = this.#judged.get(id);
+    const expectations = this.#coverage.expectationsOf(id);
+    if (before?.expectations === expectations && now >= before.fromMs && now < before.untilMs)
+      return before.state;
+    const judged = { ...stateUntil(this.#factsOf(id), now), fromMs: now, expectations };
+    this.#forget(id);
+    this.#judged.set(id, judged);
+    this.#counts[judged.state] += 1;
+    return judged.state;
+  }
+
+  #forget(id: string): void {
+    const before = this.#judged.get(id);
+    if (before) this.#counts[before.state] -= 1;
+    this.#judged.delete(id);
+  }
+
+  /** Before a list by states: puts in its place what has changed by the passing of time, what scheduled tasks promise, or the name of a node. */
+  look(): void {
+    const { domains } = this.#dependencies.inventory;
+    for (const nodeId of this.#seenNodes.changed())
+      for (const id of domains.ofNode(nodeId)) this.#lists.touch(id);
+    for (const id of this.#unjudged) if (domains.has(id)) this.#judge(id);
+    this.#unjudged.clear();
+    const now = this.#now();
+    if (Math.abs(now - this.#lookedMs) < LOOK_MS) return;
+    this.#lookedMs = now;
+    for (const id of domains.keys()) {
+      const before = this.#judged.get(id)?.state;
+      if (this.#judge(id) !== before) this.#touch(id);
+    }
+  }
+
+  #touch(id: string): void {
+    this.#lists.touch(id);
+    this.#stateListener(id);
+  }
+
+  /** A page of those that match; `counts` are of all that match the other filters, whatever their state. */
+  page(
+    { state, ...filter }: ProtectionFilter,
+    request: PageRequest,
+  ): { count: number; rows: ProtectionRow[]; counts: ProtectionCounts } {
+    this.look();
+    const { node, tag, name } = filter;
+    const { domains } = this.#dependencies.inventory;
+    const isAny = state === undefined && tag === undefined && name === undefined;
+    const { count, things } = this.#lists.page(request, {
+      among: node === undefined ? undefined : domains.ofNode(node),
+      matches: isAny
+        ? undefined
+        : entry =>
+            this.#matches(entry, filter) && (state === undefined || this.#judge(entry.domain.id) === state),
+      // who bears a tag changes without a word
+      name: tag === undefined ? JSON.stringify([state, name]) : undefined,
+    });
+    return { count, rows: things.map(entry => this.#row(entry)), counts: this.#countsOf(filter) };
+  }
+
+  #countsOf(filter: Omit<ProtectionFilter, 'state'>): ProtectionCounts {
+    const { node, tag, name } = filter;
+    if (node === undefined && tag === undefined && name === undefined) return { ...this.#counts };
+    const { domains } = this.#dependencies.inventory;
+    const counts = noCounts();
+    for (const id of node === undefined ? domains.keys() : domains.ofNode(node))
+      if (this.#matches(domains.get(id)!, filter)) counts[this.#judge(id)] += 1;
+    return counts;
+  }
+
+  /** Those that need somebody most: the worst state first, of one state whoever waits longest. */
+  mostUrgent(limit: number): { rows: ProtectionRow[]; counts: ProtectionCounts } {
+    return this.page({}, { ordering: { field: 'urgency', descending: false }, limit, offset: 0 });
+  }
+
   /** With the reason. */
   whole(domainId: string): Protection {
     return protectionOf(this.#factsOf(domainId), this.#now());
@@ -196,7 +338,7 @@ export class ProtectionService {
 
   /** Those that match; `counts` are of all that match the other filters, whatever their state. */
   list({ state, ...filter }: ProtectionFilter): { rows: ProtectionRow[]; counts: ProtectionCounts } {
-    const counts = Object.fromEntries(PROTECTION_STATES.map(name => [name, 0])) as ProtectionCounts;
+    const counts = noCounts();
     const rows: ProtectionRow[] = [];
     for (const entry of this.#dependencies.inventory.domains.values()) {
       if (!this.#matches(entry, filter)) continue;
@@ -254,3 +396,11 @@ export class ProtectionService {
     }
   }
 }
+
+const noCounts = (): ProtectionCounts =>
+  Object.fromEntries(PROTECTION_STATES.map(name => [name, 0])) as ProtectionCounts;
+
+const negative = (time: number | null): number | null => (time === null ? null : -time);
+
+/** In the order of the times; of none comes first. */
+const digitsOf = (time: number | null): string => String(Math.max(0, (time ?? -1) + 1)).padStart(16, '0');

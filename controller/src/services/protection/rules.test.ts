@@ -1,5 +1,13 @@
 import { describe, expect, test } from '@jest/globals';
-import { CLOCKS_APART_MS, type ProtectionFacts, protectionOf, verdictOf } from './rules.ts';
+import { seededRandom } from '@virtkeep/shared/seeded-random';
+import {
+  CLOCKS_APART_MS,
+  type ProtectionFacts,
+  protectionOf,
+  stateNow,
+  stateUntil,
+  verdictOf,
+} from './rules.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -185,4 +193,39 @@ test('the verdict of the lists is that of the whole', () => {
 test('a restore point that is yet to come has no age below zero; one of long after is not believed', () => {
   expect(protectionOf(facts({ lastGood: NOW + 3 * DAY_MS }), NOW).reason).toContain('a clock was wrong');
   expect(protectionOf(facts({ lastGood: NOW + 5000 }), NOW).age).toBe(0);
+});
+
+test('a state stays until the instant that is told', () => {
+  const random = seededRandom(11);
+  const hour = 3_600_000;
+  const time = () => random(400) * hour;
+  const maybe = <T>(value: T) => (random(4) === 0 ? null : value);
+  for (let times = 0; times < 3000; times += 1) {
+    const ended = time();
+    const facts: ProtectionFacts = {
+      isExcluded: random(10) === 0,
+      lastGood: maybe(time()),
+      lastPartial: null,
+      lastAttempt: maybe({
+        ended,
+        failed: random(2) === 0,
+        error: '',
+        lastSuccess: maybe(ended - random(50) * hour),
+      }),
+      expectations: Array.from({ length: random(3) }, (_, number) => ({
+        id: `${number}`,
+        verbose_name: '',
+        latestDue: maybe(time()),
+        intervalMs: maybe(random(200) * hour),
+      })),
+      maxAgeMs: random(200) * hour,
+    };
+    for (let now = 0; now < 500 * hour; ) {
+      const { state, untilMs } = stateUntil(facts, now);
+      const end = Math.min(untilMs, 500 * hour);
+      for (const at of [now, Math.floor((now + end) / 2), now + random(end - now), end - 1])
+        expect([facts, at, stateNow(facts, at)]).toEqual([facts, at, state]);
+      now = end;
+    }
+  }
 });

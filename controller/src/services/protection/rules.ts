@@ -92,6 +92,26 @@ export function stateNow(facts: ProtectionFacts, now: number): ProtectionState {
   return stateOf(facts, limitOf(facts, now), now);
 }
 
+/**
+ * The state, and until when it stays so unless something becomes known of the VM: it is judged again then, be it to the same effect.
+ * @param now ms since 1970
+ */
+export function stateUntil(facts: ProtectionFacts, now: number): { state: ProtectionState; untilMs: number } {
+  const turns = turningPoints(facts).filter(time => time > now);
+  return { state: stateNow(facts, now), untilMs: Math.min(...turns, Number.POSITIVE_INFINITY) };
+}
+
+/** The instants at which one of the comparisons of `stateOf` and `limitOf` may come out otherwise. */
+function turningPoints(facts: ProtectionFacts): number[] {
+  const { isExcluded, lastGood, lastAttempt, expectations } = facts;
+  if (isExcluded || lastGood === null) return [];
+  const made = madeBy(lastGood, lastAttempt);
+  const maxAge = maxAgeOf(facts);
+  if (maxAge === null) return [lastGood - AHEAD_MS, made];
+  const overtaken = expectations.flatMap(({ latestDue }) => (latestDue === null ? [] : [latestDue + maxAge]));
+  return [lastGood - AHEAD_MS, made, made + maxAge + 1, ...overtaken];
+}
+
 /** The state and the age, for lists. @param now ms since 1970 */
 export function verdictOf(facts: ProtectionFacts, now: number): ProtectionVerdict {
   return verdictBy(facts, limitOf(facts, now), now);

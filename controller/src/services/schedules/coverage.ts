@@ -2,8 +2,9 @@
  * Which scheduled tasks back a VM up, and by when each has last promised to, for its protection; and how the tasks are doing, for metrics.
  * Made anew now and then, and when a task has changed, since it is asked for every VM of every list.
  */
+import { isDeepStrictEqual } from 'node:util';
 import type { Logger } from '@virtkeep/shared/log';
-import { Turns } from '@virtkeep/shared/turns';
+import { shareLoop } from '@virtkeep/shared/turns';
 import type { ScheduledTaskRow } from '../../store/schema.ts';
 import type { QueueMeasures, ScheduleMeasures, ScheduleMetricsSource } from '../monitoring/sources.ts';
 import type { CoverageSource } from '../protection/coverage.ts';
@@ -31,8 +32,8 @@ const NONE: readonly Expectation[] = [];
 
 export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
   readonly #dependencies: CoverageDependencies;
-  readonly #shared = new Turns();
   #expectations: ReadonlyMap<string, readonly Expectation[]> = new Map();
+  #promised: ReadonlyMap<string, Expectation> = new Map();
   #measures: readonly ScheduleMeasures[] = [];
   #madeAt = Number.NEGATIVE_INFINITY;
   #making: Promise<void> | undefined;
@@ -82,23 +83,37 @@ export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
 
   async #make(now: number): Promise<void> {
     const { store, targets, log } = this.#dependencies;
-    const made = new Map<string, Expectation[]>();
+    const made = new Map<string, readonly Expectation[]>();
+    const promised = new Map<string, Expectation>();
     const measures: ScheduleMeasures[] = [];
     for (const task of await store.tasks()) {
-      await this.#shared.share();
+      await shareLoop();
       if (task.enabled === 1) measures.push(measuresOf(task));
       if (task.enabled === 0) continue;
       try {
         const definition = definitionIn(task);
         if (definition.action !== 'backup') continue;
-        const expectation = this.#expectationOf(task, definition, now);
+        const expectation = this.#asBefore(this.#expectationOf(task, definition, now), promised);
         for (const { id } of targets(definition).found) made.set(id, [...(made.get(id) ?? []), expectation]);
       } catch (error) {
         log.warn('a scheduled task promises nothing', { task: task.id, error });
       }
     }
+    for (const [id, expectations] of made) {
+      const before = this.#expectations.get(id);
+      if (before && isSame(before, expectations)) made.set(id, before);
+    }
+    this.#promised = promised;
     this.#expectations = made;
     this.#measures = measures;
+  }
+
+  /** The same thing as before when it says the same: whoever judges VMs by it sees at once that nothing has changed. */
+  #asBefore(made: Expectation, promised: Map<string, Expectation>): Expectation {
+    const before = this.#promised.get(made.id);
+    const expectation = before && isDeepStrictEqual(before, made) ? before : made;
+    promised.set(made.id, expectation);
+    return expectation;
   }
 
   #expectationOf(
@@ -116,6 +131,9 @@ export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
     return { id, verbose_name, latestDue: due, intervalMs };
   }
 }
+
+const isSame = (before: readonly Expectation[], now: readonly Expectation[]): boolean =>
+  before.length === now.length && before.every((expectation, index) => expectation === now[index]);
 
 function measuresOf(task: ScheduledTaskRow): ScheduleMeasures {
   const time = (text: string | null) => (text === null ? null : Date.parse(text));

@@ -1,5 +1,5 @@
 /** Begins as many of the waiting parts as the limits allow (`queue.ts` says which), and knows why the others wait. */
-import { Turns } from '@virtkeep/shared/turns';
+import { shareLoop } from '@virtkeep/shared/turns';
 import type { AwayNodes } from './away-nodes.ts';
 import type { Behind } from './behind.ts';
 import type { SchedulerDependencies } from './needs.ts';
@@ -20,7 +20,6 @@ export interface WaitingPart extends PlacedPart {
 
 export class QueuePump {
   readonly #dependencies: QueuePumpDependencies;
-  readonly #shared = new Turns();
   /** Those that waited after the last look; put in order when somebody asks, since ten thousand of them take a while. */
   #inOrder: () => Choice['waiting'] = () => [];
   #pumping: Promise<void> | undefined;
@@ -72,7 +71,7 @@ export class QueuePump {
       return;
     }
     for (const key of await this.#choose()) {
-      await this.#shared.share();
+      await shareLoop();
       await steps.begin(key).catch(error => {
         log.error('a part of a run could not be begun', { part: key, error });
         behind.troubled.add(key.split(' ')[0]!);

@@ -71,6 +71,7 @@ class RoomWorld {
     const surroundings = surroundingsOf({
       db,
       store,
+      tasks,
       clock,
       inventory,
       tags: { borneBy: () => [] },

@@ -6,7 +6,7 @@
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
-import { Turns } from '@virtkeep/shared/turns';
+import { shareLoop } from '@virtkeep/shared/turns';
 import { ClockBelief, JUMP_MS } from '../../clock-belief.ts';
 import type { Database, ScheduledPartRow, ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
 import { AwayNodes } from './away-nodes.ts';
@@ -48,7 +48,6 @@ export class Scheduler {
   readonly #awayNodes: AwayNodes;
   /** One word at a time on each task, and one tick. */
   readonly #turns = new KeyedQueue();
-  readonly #shared = new Turns();
   readonly #belief = new ClockBelief();
   /** What the clock showed when it was believed last, in ms since 1970. */
   #lastTick = Number.NEGATIVE_INFINITY;
@@ -196,7 +195,7 @@ export class Scheduler {
       const due = await this.#dependencies.store.due(now, DUE_AT_ONCE);
       let taken = 0;
       for (const task of due) {
-        await this.#shared.share();
+        await shareLoop();
         const isTaken = await this.exclusively(task.id, () => this.#takeOne(task, now)).catch(error =>
           this.#notTaken(task, error),
         );

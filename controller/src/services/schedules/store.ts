@@ -1,6 +1,7 @@
 /** The rows behind the scheduled tasks and their runs; decides nothing. */
 import { newId } from '@virtkeep/shared/ids';
 import { sql, type Transaction } from 'kysely';
+import { deleteRows } from '../../store/delete-rows.ts';
 import { isUniqueViolation } from '../../store/dialect.ts';
 import type {
   Database,
@@ -394,23 +395,22 @@ export class ScheduleStore {
   }
 
   /** Deletes runs that ended before, with their parts, but the newest one of each task. @returns how many. */
-  async prune(before: Date): Promise<number> {
-    const { numDeletedRows } = await this.#db
-      .deleteFrom('scheduled_runs')
-      .where('finished', '<', before.toISOString())
-      .where('status', '!=', 'RUNNING')
-      .where(eb =>
-        eb.not(
-          eb.exists(
-            eb
-              .selectFrom('scheduled_tasks')
-              .select('scheduled_tasks.id')
-              .whereRef('scheduled_tasks.last_run', '=', 'scheduled_runs.id'),
+  prune(before: Date): Promise<number> {
+    return deleteRows(this.#db, 'scheduled_runs', rows =>
+      rows
+        .where('finished', '<', before.toISOString())
+        .where('status', '!=', 'RUNNING')
+        .where(eb =>
+          eb.not(
+            eb.exists(
+              eb
+                .selectFrom('scheduled_tasks')
+                .select('scheduled_tasks.id')
+                .whereRef('scheduled_tasks.last_run', '=', 'scheduled_runs.id'),
+            ),
           ),
         ),
-      )
-      .executeTakeFirst();
-    return Number(numDeletedRows);
+    );
   }
 }
 

@@ -40,6 +40,7 @@ describe('the space step', () => {
     const made = surroundingsOf({
       db: world.disk,
       store: world.store,
+      tasks: world.tasks,
       clock: { now: () => new Date(NOW) },
       inventory,
       isReady: (id: string) => id === 'n1',

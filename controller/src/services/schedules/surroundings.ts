@@ -10,6 +10,7 @@ import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import { isUsable } from '../pools/record.ts';
 import type { TagService } from '../tags/tags.ts';
+import type { TaskService } from '../tasks/tasks.ts';
 import type { Clock } from './clock.ts';
 import { incremental, type ScheduleDefinition, weekdayAt } from './definition.ts';
 import type { KeptFiles } from './kept-files.ts';
@@ -29,6 +30,7 @@ import { type Candidate, type Targets, targetsOf } from './targets.ts';
 export interface SurroundingsDependencies {
   db: Database;
   store: ScheduleStore;
+  tasks: Pick<TaskService, 'progressOf'>;
   clock: Clock;
   inventory: Inventory;
   tags: TagService;
@@ -333,7 +335,7 @@ async function isDeleted(
 
 /** Bytes that the other running parts will still write into the pool; what has not begun on a node that is away is not asked for. */
 async function promisedToOthers(
-  { store, isReady }: SurroundingsDependencies,
+  { store, tasks, isReady }: SurroundingsDependencies,
   row: OpenPart['row'],
   poolId: string,
 ): Promise<number> {
@@ -342,7 +344,9 @@ async function promisedToOthers(
     const hasBegun = other.step === 'backup' && other.task_status !== null;
     const isAway = other.node_id === null || !isReady(other.node_id);
     if (keyOf(other) === keyOf(row) || (isAway && !hasBegun)) continue;
-    bytes += other.estimate * unwritten(other);
+    // how far it is may not be written yet
+    const progress = Math.max(other.progress ?? 0, tasks.progressOf(other.task_id ?? ''));
+    bytes += other.estimate * unwritten({ ...other, progress });
   }
   return bytes;
 }

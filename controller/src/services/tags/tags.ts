@@ -6,7 +6,7 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { isUuid, newId } from '@virtkeep/shared/ids';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
-import { Turns } from '@virtkeep/shared/turns';
+import { shareLoop } from '@virtkeep/shared/turns';
 import type { Database, TagEntityRow, TagRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import type { Inventory } from '../inventory/inventory.ts';
@@ -43,8 +43,6 @@ export class TagService {
   /** The same the other way round, since lists ask for each of their things: ids of tags by who bears them. */
   readonly #borne = new Map<string, Set<string>>();
   readonly #turns = new KeyedQueue();
-  /** Many may bear a tag that changes, and each is rendered for everybody who listens. */
-  readonly #shared = new Turns();
 
   constructor({ db, inventory, backupFiles, tell }: TagServiceDependencies) {
     this.#db = db;
@@ -96,6 +94,11 @@ export class TagService {
   /** Whether a thing bears the tag; with no tag asked for everything does. */
   has(entityId: string, tagId: string | undefined): boolean {
     return tagId === undefined || (this.#bearers.get(tagId)?.has(entityId) ?? false);
+  }
+
+  /** Ids of all that bear a tag; undefined when none is asked for. */
+  bearersOf(tagId: string | undefined): Iterable<string> | undefined {
+    return tagId === undefined ? undefined : (this.#bearers.get(tagId)?.keys() ?? []);
   }
 
   /** @throws name_taken, too_many_tags. */
@@ -242,10 +245,11 @@ export class TagService {
     return bore;
   }
 
+  /** Many may bear a tag that changes, and each is rendered for everybody who listens. */
   async #tellOf(bearers: ReadonlyMap<string, string> = new Map()): Promise<void> {
     for (const [entityId, entityClass] of [...bearers]) {
       this.#tell(entityClass, entityId);
-      await this.#shared.share();
+      await shareLoop();
     }
   }
 
@@ -272,7 +276,7 @@ export class TagService {
     if (domains.has(id)) return 'domain';
     if (nodes.has(id)) return 'node';
     if (pools.has(id)) return 'data_pool';
-    if ([...domains.values()].some(({ domain }) => domain.disks.some(disk => disk.id === id))) return 'vdisk';
+    if (domains.withDisk(id).size > 0) return 'vdisk';
     try {
       await this.#backupFiles.get(id);
       return 'file';

@@ -216,7 +216,9 @@ export class NodeTasks {
   }
 
   async #applyNow(nodeId: string, operation: Operation): Promise<void> {
-    const task = await this.#dependencies.tasks.find(operation.id);
+    const { tasks } = this.#dependencies;
+    const running = operation.state === OperationState.RUNNING ? tasks.running(operation.id) : undefined;
+    const task = running ?? (await tasks.find(operation.id));
     // ids of operations can be read in names of files in shared pools
     if (task && task.row.node_id !== nodeId) {
       this.#dependencies.log.warn("a node tells of another node's task", {
@@ -249,7 +251,8 @@ export class NodeTasks {
     const { id } = operation;
     await this.#progress(operation);
     if (!operation.cancellable || this.#stopping.has(id)) return;
-    const task = await this.#dependencies.tasks.find(id);
+    const { tasks } = this.#dependencies;
+    const task = tasks.running(id) ?? (await tasks.find(id));
     if (task === undefined || task.row.cancel_requested === 0) return;
     // Its answer waits for its turn, which is this one's now.
     void this.#stop(id, nodeId).catch((error: unknown) =>

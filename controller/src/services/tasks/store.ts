@@ -1,8 +1,12 @@
 /** The rows behind the tasks; decides nothing. */
+import { shareLoop } from '@virtkeep/shared/turns';
+import { deleteRows } from '../../store/delete-rows.ts';
+import { countsByFirst } from '../../store/row-counts.ts';
 import type { Database, TaskRow } from '../../store/schema.ts';
 import { userNumbers } from '../accounts/user-numbers.ts';
 import { listTasks, type TaskFilter } from './list.ts';
 import type { TaskEntity } from './record.ts';
+import { RunningTasks } from './running-tasks.ts';
 
 /** A task with everything its services need; `record` is what users see. */
 export interface TaskState {
@@ -15,43 +19,59 @@ export interface TaskState {
   result: unknown;
 }
 
+/** So long progress is in memory only, ms. */
+const PROGRESS_MS = 3000;
+const WRITTEN_AT_ONCE = 50;
+
 export class TaskStore {
   readonly #db: Database;
+  readonly #running = new RunningTasks();
+  #timer: NodeJS.Timeout | undefined;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  /** Durable when it returns. A part of a task that is to end is to end, too. @returns the row as it is then */
-  async insert(row: TaskRow, entities: readonly TaskEntity[]): Promise<TaskRow> {
-    return this.#db.transaction().execute(async trx => {
-      const parent =
-        row.parent === null
-          ? undefined
-          : await trx
-              .selectFrom('tasks')
-              .select('cancel_requested')
-              .where('id', '=', row.parent)
-              .executeTakeFirst();
-      const whole = { ...row, cancel_requested: parent?.cancel_requested ?? row.cancel_requested };
-      await trx.insertInto('tasks').values(whole).execute();
-      const rows = entityRows(row.id, entities);
-      if (rows.length > 0) await trx.insertInto('task_entities').values(rows).execute();
-      return whole;
-    });
+  /** Durable when it returns. A part of a task that is to end is to end, too. */
+  async insert(row: TaskRow, entities: readonly TaskEntity[]): Promise<TaskState> {
+    const userNumber = (await userNumbers(this.#db, [row])).get(row.user_id) ?? 0;
+    try {
+      return await this.#db.transaction().execute(async trx => {
+        const parent =
+          row.parent === null
+            ? undefined
+            : await trx
+                .selectFrom('tasks')
+                .select('cancel_requested')
+                .where('id', '=', row.parent)
+                .executeTakeFirst();
+        const whole = { ...row, cancel_requested: parent?.cancel_requested ?? row.cancel_requested };
+        await trx.insertInto('tasks').values(whole).execute();
+        const rows = entityRows(row.id, entities);
+        if (rows.length > 0) await trx.insertInto('task_entities').values(rows).execute();
+        const state = { row: whole, userNumber, entities: [...entities], events: [], result: null };
+        // before anybody else can write to it
+        this.#running.keep(state);
+        return state;
+      });
+    } catch (error) {
+      this.#running.drop(row.id);
+      throw error;
+    }
   }
 
   /** Sets single columns. */
   async set(id: string, columns: Partial<TaskRow>): Promise<void> {
     await this.#db.updateTable('tasks').set(columns).where('id', '=', id).execute();
+    this.#running.set(id, columns);
   }
 
   /**
    * Replaces the row, and the entities when they are given. What users ask for is set by itself (`set`): it may have
    * come after the row was read.
    */
-  async write(row: TaskRow, entities?: TaskEntity[]): Promise<void> {
-    const { id, cancel_requested: _cancel, locks_released: _release, ...columns } = row;
+  async write(state: TaskState, entities?: TaskEntity[]): Promise<void> {
+    const { id, cancel_requested: _cancel, locks_released: _release, ...columns } = state.row;
     await this.#db.transaction().execute(async trx => {
       await trx.updateTable('tasks').set(columns).where('id', '=', id).execute();
       if (entities === undefined) return;
@@ -59,11 +79,74 @@ export class TaskStore {
       const rows = entityRows(id, entities);
       if (rows.length > 0) await trx.insertInto('task_entities').values(rows).execute();
     });
+    if (state.row.status === 'IN_PROGRESS')
+      await this.#keep({ ...state, entities: entities ?? state.entities });
+    else this.#running.drop(id);
+  }
+
+  /** What others have written since the row was read is read once it would be seen. */
+  async #keep(state: TaskState): Promise<void> {
+    const { id } = state.row;
+    const isKnown = this.#running.find(id) !== undefined;
+    this.#running.keep(state);
+    if (isKnown) return;
+    const now = await this.#db
+      .selectFrom('tasks')
+      .select(['status', 'cancel_requested', 'locks_released'])
+      .where('id', '=', id)
+      .executeTakeFirst();
+    if (now?.status === 'IN_PROGRESS') this.#running.set(id, now);
+    else this.#running.drop(id);
+  }
+
+  /** How far a task that runs is: shown from now on, and written soon. @returns false when it must be written (`write`). */
+  progressed(state: TaskState): boolean {
+    if (!this.#running.progressed(state)) return false;
+    if (this.#timer) return true;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      // tried again with the next progress
+      this.flush().catch(() => {});
+    }, PROGRESS_MS);
+    this.#timer.unref();
+    return true;
+  }
+
+  progressOf(id: string): number {
+    return this.#running.find(id)?.row.progress ?? 0;
+  }
+
+  /** Writes the progress that is in memory only. */
+  async flush(): Promise<void> {
+    const rows = this.#running.takeUnwritten();
+    try {
+      while (rows.length > 0) {
+        await this.#writeProgress(rows.slice(0, WRITTEN_AT_ONCE));
+        rows.splice(0, WRITTEN_AT_ONCE);
+        await shareLoop();
+      }
+    } catch (error) {
+      this.#running.putBack(rows);
+      throw error;
+    }
+  }
+
+  async #writeProgress(rows: readonly TaskRow[]): Promise<void> {
+    await this.#db.transaction().execute(async trx => {
+      for (const { id, progress, detail_json } of rows)
+        await trx
+          .updateTable('tasks')
+          .set({ progress, detail_json })
+          .where('id', '=', id)
+          .where('status', '=', 'IN_PROGRESS')
+          .execute();
+    });
   }
 
   /** The rows with their entities and events. */
-  async complete(rows: TaskRow[]): Promise<TaskState[]> {
-    if (rows.length === 0) return [];
+  async complete(found: TaskRow[]): Promise<TaskState[]> {
+    if (found.length === 0) return [];
+    const rows = found.map(row => this.#running.asItIs(row));
     const ids = rows.map(row => row.id);
     const entities = await this.#db
       .selectFrom('task_entities')
@@ -78,20 +161,23 @@ export class TaskStore {
       .orderBy('sequence')
       .execute();
     const numbers = await userNumbers(this.#db, rows);
+    const entitiesOf = Map.groupBy(entities, ({ task_id: id }) => id);
+    const eventsOf = Map.groupBy(events, ({ task_id: id }) => id);
     return rows.map(row => ({
       row,
       userNumber: numbers.get(row.user_id) ?? 0,
-      entities: entities
-        .filter(entity => entity.task_id === row.id)
-        .map(entity => ({ id: entity.entity_id, class: entity.entity_class })),
-      events: events.filter(event => event.task_id === row.id).map(event => event.id),
+      entities: (entitiesOf.get(row.id) ?? []).map(entity => ({
+        id: entity.entity_id,
+        class: entity.entity_class,
+      })),
+      events: (eventsOf.get(row.id) ?? []).map(event => event.id),
       result: parseResult(row),
     }));
   }
 
-  /** Of a task that was just made. */
-  async userNumber(row: TaskRow): Promise<number> {
-    return (await userNumbers(this.#db, [row])).get(row.user_id) ?? 0;
+  /** The task as it is known here without asking the database; undefined unless it runs and was written since the start. */
+  running(id: string): TaskState | undefined {
+    return this.#running.find(id);
   }
 
   async find(id: string): Promise<TaskState | undefined> {
@@ -132,6 +218,7 @@ export class TaskStore {
       .where('parent', '=', parent)
       .where('status', 'in', ['IN_PROGRESS', 'LOST'])
       .execute();
+    this.#running.endParts(parent);
     const rows = await this.#db
       .selectFrom('tasks')
       .select('id')
@@ -144,6 +231,7 @@ export class TaskStore {
 
   /** Running tasks of the node become LOST. @returns their ids. */
   async lose(nodeId: string): Promise<string[]> {
+    await this.flush();
     const rows = await this.#db
       .updateTable('tasks')
       .set({ status: 'LOST' })
@@ -151,6 +239,7 @@ export class TaskStore {
       .where('status', '=', 'IN_PROGRESS')
       .returning('id')
       .execute();
+    for (const { id } of rows) this.#running.drop(id);
     return rows.map(row => row.id);
   }
 
@@ -174,23 +263,17 @@ export class TaskStore {
   }
 
   /** Number of tasks by status. */
-  async counts(): Promise<Record<string, number>> {
-    const rows = await this.#db
-      .selectFrom('tasks')
-      .select(({ fn }) => ['status', fn.countAll<number>().as('number')])
-      .groupBy('status')
-      .execute();
-    return Object.fromEntries(rows.map(row => [row.status, Number(row.number)]));
+  counts(): Promise<Record<string, number>> {
+    return countsByFirst(this.#db, 'tasks');
   }
 
   /** Deletes finished tasks older than this. @returns how many. */
-  async prune(before: Date): Promise<number> {
-    const result = await this.#db
-      .deleteFrom('tasks')
-      .where('finished_time', '<', before.toISOString())
-      .where('status', 'not in', ['IN_PROGRESS', 'LOST'])
-      .executeTakeFirst();
-    return Number(result.numDeletedRows);
+  prune(before: Date): Promise<number> {
+    return deleteRows(this.#db, 'tasks', rows =>
+      rows
+        .where('finished_time', '<', before.toISOString())
+        .where('status', 'not in', ['IN_PROGRESS', 'LOST']),
+    );
   }
 }
 

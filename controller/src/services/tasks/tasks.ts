@@ -143,9 +143,7 @@ export class TaskService {
       noted: 0,
       leaves_out: task.leavesOut === true ? 1 : 0,
     };
-    const inserted = await this.#store.insert(row, task.entities);
-    const userNumber = await this.#store.userNumber(inserted);
-    const state = { row: inserted, userNumber, entities: task.entities, events: [], result: null };
+    const state = await this.#store.insert(row, task.entities);
     this.#publish(state, 'created');
     return state;
   }
@@ -156,7 +154,7 @@ export class TaskService {
   }
 
   async #update(id: string, patch: TaskPatch): Promise<void> {
-    const state = await this.find(id);
+    const state = this.#store.running(id) ?? (await this.find(id));
     if (state === undefined || isFinal(state.row.status)) return;
     const detail = { ...(JSON.parse(state.row.detail_json) as TaskDetail), ...patch.detail };
     const row: TaskRow = {
@@ -168,8 +166,20 @@ export class TaskService {
       is_cancellable: patch.cancellable === undefined ? state.row.is_cancellable : Number(patch.cancellable),
       node_id: patch.nodeId ?? state.row.node_id,
     };
-    await this.#store.write(row, patch.entities);
-    this.#publish({ ...state, row, entities: patch.entities ?? state.entities }, 'changed');
+    const changed = { ...state, row, entities: patch.entities ?? state.entities };
+    const isProgress = patch.entities === undefined && isOnlyFurther(state.row, row);
+    if (!isProgress || !this.#store.progressed(changed)) await this.#store.write(changed, patch.entities);
+    this.#publish(changed, 'changed');
+  }
+
+  /** How far a task is that runs, whether that is written yet or not; 0 of any other. */
+  progressOf(id: string): number {
+    return this.#store.progressOf(id);
+  }
+
+  /** Writes the progress that is in memory only: at the end of the process. */
+  flush(): Promise<void> {
+    return this.#store.flush();
   }
 
   /** Gives a task its outcome; a second outcome is ignored. Also writes the event that tells of it. */
@@ -181,8 +191,8 @@ export class TaskService {
     const state = await this.find(id);
     if (state === undefined || isFinal(state.row.status)) return;
     const row = finishedRow(state.row, outcome);
-    await this.#store.write(row);
     const ended = { ...state, row, result: parseResult(row) };
+    await this.#store.write(ended);
     // the outcome stands, so nobody comes back: whatever fails, the others hear of it
     try {
       await this.#events.record(taskEvent(row, state.entities));
@@ -215,6 +225,11 @@ export class TaskService {
 
   find(id: string): Promise<TaskState | undefined> {
     return this.#store.find(id);
+  }
+
+  /** A task that runs, without asking the database: it tells several times a second how far it is. Undefined: ask for it. */
+  running(id: string): TaskState | undefined {
+    return this.#store.running(id);
   }
 
   /** Somebody asked for the end of a task; false as well where there is none. */
@@ -369,8 +384,15 @@ export class TaskService {
       entityId: state.row.id,
       action,
       render: viewer => this.record(state, viewer),
+      sameFor: viewer => `${viewer.role} ${viewer.id === state.row.user_id}`,
     });
   }
+}
+
+/** Nothing else has changed. */
+function isOnlyFurther(before: TaskRow, after: TaskRow): boolean {
+  const fields = ['status', 'verbose_name', 'is_cancellable', 'node_id'] as const;
+  return fields.every(field => before[field] === after[field]);
 }
 
 function clampProgress(value: number): number {

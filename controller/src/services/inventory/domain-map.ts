@@ -1,0 +1,98 @@
+/** The domains of all nodes by id, and what is asked of all of them at once, so that nobody goes through a hundred thousand for it. */
+import type { DomainEntry } from './inventory.ts';
+
+/** Hears of each domain that is put, or taken away. */
+export type DomainListener = (
+  id: string,
+  before: DomainEntry | undefined,
+  after: DomainEntry | undefined,
+) => void;
+
+const NONE: ReadonlySet<string> = new Set();
+
+export class DomainMap extends Map<string, DomainEntry> {
+  readonly #ofNode = new Groups();
+  readonly #ofParent = new Groups();
+  readonly #named = new Groups();
+  readonly #withDisk = new Groups();
+  readonly #listeners: DomainListener[] = [];
+
+  override set(id: string, entry: DomainEntry): this {
+    const before = this.get(id);
+    super.set(id, entry);
+    this.#regroup(id, before, entry);
+    for (const listener of this.#listeners) listener(id, before, entry);
+    return this;
+  }
+
+  override delete(id: string): boolean {
+    const before = this.get(id);
+    if (!before) return false;
+    super.delete(id);
+    this.#regroup(id, before, undefined);
+    for (const listener of this.#listeners) listener(id, before, undefined);
+    return true;
+  }
+
+  onChange(listener: DomainListener): void {
+    this.#listeners.push(listener);
+  }
+
+  /** Ids of those that a node has. */
+  ofNode(nodeId: string): ReadonlySet<string> {
+    return this.#ofNode.of(nodeId);
+  }
+
+  /** Ids of the thin clones of a template. */
+  clonesOf(id: string): ReadonlySet<string> {
+    return this.#ofParent.of(id);
+  }
+
+  /** Ids of those that are called so. */
+  named(name: string): ReadonlySet<string> {
+    return this.#named.of(name);
+  }
+
+  /** Ids of those that own a disk; several share it where there are more. */
+  withDisk(diskId: string): ReadonlySet<string> {
+    return this.#withDisk.of(diskId);
+  }
+
+  #regroup(id: string, before: DomainEntry | undefined, after: DomainEntry | undefined): void {
+    this.#ofNode.move(id, before?.nodeId, after?.nodeId);
+    this.#ofParent.move(id, before?.domain.parentId || undefined, after?.domain.parentId || undefined);
+    this.#named.move(id, before?.domain.name, after?.domain.name);
+    const [former, present] = [before, after].map(entry => new Set(entry?.domain.disks.map(disk => disk.id)));
+    for (const disk of former!) if (!present!.has(disk)) this.#withDisk.move(id, disk, undefined);
+    for (const disk of present!) if (!former!.has(disk)) this.#withDisk.move(id, undefined, disk);
+  }
+}
+
+/** Ids that have something in common. Of names and disks nearly all have one each, which is kept without a set of its own. */
+class Groups {
+  readonly #ids = new Map<string, string | Set<string>>();
+
+  of(key: string): ReadonlySet<string> {
+    const ids = this.#ids.get(key);
+    return ids === undefined ? NONE : typeof ids === 'string' ? new Set([ids]) : ids;
+  }
+
+  move(id: string, from: string | undefined, to: string | undefined): void {
+    if (from === to) return;
+    if (from !== undefined) this.#remove(id, from);
+    if (to !== undefined) this.#add(id, to);
+  }
+
+  #remove(id: string, key: string): void {
+    const ids = this.#ids.get(key);
+    if (ids === id) this.#ids.delete(key);
+    else if (ids instanceof Set && ids.delete(id) && ids.size === 0) this.#ids.delete(key);
+  }
+
+  #add(id: string, key: string): void {
+    const ids = this.#ids.get(key);
+    if (ids === undefined) this.#ids.set(key, id);
+    else if (typeof ids === 'string') this.#ids.set(key, new Set([ids, id]));
+    else ids.add(id);
+  }
+}

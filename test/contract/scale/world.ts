@@ -1,0 +1,82 @@
+/** A controller in this process with simulated agents, and what is waited for of them: events, never time. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { freePort } from '../../lab/free-port.ts';
+import { FILES } from '../../scale/seeded.ts';
+import { type InstallationSize, SimulatedAgent } from '../../scale/simulated-agent.ts';
+import { makeRestApp, type RestApp } from '../rest/app.ts';
+import { nodeRequest, redeem } from '../rest/nodes-world.ts';
+
+export class World {
+  readonly size: InstallationSize;
+  readonly agents: SimulatedAgent[] = [];
+  readonly rest: RestApp;
+  readonly file: string;
+  readonly #directory: string;
+
+  private constructor(size: InstallationSize, rest: RestApp, directory: string, file: string) {
+    this.size = size;
+    this.rest = rest;
+    this.#directory = directory;
+    this.file = file;
+  }
+
+  /** All nodes are connected, and all that they have is known. */
+  static async make(size: InstallationSize): Promise<World> {
+    const directory = mkdtempSync(join(tmpdir(), 'virtkeep-scale-'));
+    const file = join(directory, 'controller.db');
+    const rest = await makeRestApp({}, async () => {}, { database: file });
+    const world = new World(size, rest, directory, file);
+    for (let number = 0; number < size.nodes; number += 1)
+      await world.#enrol(new SimulatedAgent(number, size));
+    await world.complete();
+    return world;
+  }
+
+  async #enrol(agent: SimulatedAgent): Promise<void> {
+    const port = await freePort();
+    const { csrPem, privateKeyPem } = await nodeRequest(agent.id);
+    const name = `node-${agent.number}`;
+    const ticket = await this.rest.call('POST', '/api/nodes/', { body: { verbose_name: name } });
+    const answer = await redeem(this.rest, { token: ticket.body.token, nodeId: agent.id, port, csrPem });
+    if (answer.status !== 200) throw new Error(answer.text);
+    const { certificate_pem: own, ca_pem: caPem } = answer.body;
+    await agent.start({ caPem, certificatePem: own + caPem, privateKeyPem }, port);
+    this.agents.push(agent);
+  }
+
+  async complete(): Promise<void> {
+    const { nodes, vms } = this.size;
+    await this.when(async () => {
+      const { results } = (await this.rest.call('GET', '/api/nodes/?limit=1000')).body;
+      const active = results.filter((node: { status: string }) => node.status === 'ACTIVE').length;
+      if (active < nodes) return false;
+      const count = async (path: string) => (await this.rest.call('GET', `${path}?limit=1`)).body.count;
+      return (
+        (await count('/api/domains/')) === nodes * vms &&
+        (await count('/api/library/')) >= nodes * vms * FILES
+      );
+    });
+  }
+
+  /** Looks at each change that is told until it is so. */
+  async when(isSo: () => Promise<boolean> | boolean): Promise<void> {
+    for (;;) {
+      const told = Promise.withResolvers<void>();
+      const unsubscribe = this.rest.services.changes.subscribe(() => told.resolve());
+      try {
+        if (await isSo()) return;
+        await told.promise;
+      } finally {
+        unsubscribe();
+      }
+    }
+  }
+
+  async end(): Promise<void> {
+    for (const agent of this.agents) agent.stop();
+    await this.rest.close();
+    rmSync(this.#directory, { recursive: true });
+  }
+}
