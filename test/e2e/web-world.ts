@@ -170,7 +170,7 @@ export interface LookOptions {
 }
 
 /** Opens a page of a new browser profile. Its faults are collected; a test expects that there are none. */
-export async function look(world: WebWorld, options: LookOptions = {}): Promise<Watched> {
+export async function look(world: Pick<WebWorld, 'browser'>, options: LookOptions = {}): Promise<Watched> {
   const { width = 1280, height = 900, isDark = false, locale = 'en-GB' } = options;
   const context = await world.browser.newContext({
     ignoreHTTPSErrors: true,

@@ -54,15 +54,17 @@ export class Client {
     return this.#call('PUT', path, query, body);
   }
 
-  /** All records of a list, page by page. */
-  async all<T = Json>(path: string, query: Query = {}): Promise<T[]> {
+  /** All records of a list, page by page. @param body of one that is asked for by a POST */
+  async all<T = Json>(path: string, query: Query = {}, body?: Json): Promise<T[]> {
     const records: T[] = [];
     for (;;) {
-      const page = await this.get<{ count: number; results: T[] }>(path, {
-        limit: 1000,
-        offset: records.length,
-        ...query,
-      });
+      const part = { limit: 1000, offset: records.length, ...query };
+      const page = await this.#call<{ count: number; results: T[] }>(
+        body === undefined ? 'GET' : 'POST',
+        path,
+        part,
+        body,
+      );
       records.push(...page.results);
       if (page.results.length === 0 || records.length >= page.count) return records;
     }

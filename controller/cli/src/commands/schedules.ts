@@ -24,8 +24,6 @@ export function addSchedules(program: Command): void {
   addFiles(schedule);
 }
 
-/** Records of an answer, as the API has them at most. */
-const MOST_LISTED = 1000;
 const DAY_MS = 86_400_000;
 
 const isJson = (command: Command): boolean => command.optsWithGlobals<GlobalOptions>().json === true;
@@ -195,9 +193,9 @@ function addLooking(schedule: Command): void {
       const verdicts = await onTask(nameOrId, async (client, task) => {
         const path = `/api/scheduled-tasks/${task.id}/retention-preview/`;
         const changes = await withIds(client, settingsOf(options, task));
-        if (Object.keys(changes).length === 0) return client.all(path);
-        const { results } = await client.post<{ results: Json[] }>(path, changes, { limit: MOST_LISTED });
-        return results;
+        const body = Object.keys(changes).length === 0 ? undefined : changes;
+        // a terminal shows the end: that is what goes
+        return client.all(path, { ordering: '-action' }, body);
       });
       if (isJson(command)) return printJson(verdicts);
       printTable(

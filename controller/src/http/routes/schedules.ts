@@ -379,7 +379,12 @@ function previewRoutes(app: App, services: Services): void {
       },
     },
     async request => {
-      const page = parsePage(request.query, RetentionVerdictSchema, ['-newest', 'filename', 'size']);
+      const page = parsePage(request.query, RetentionVerdictSchema, [
+        '-newest',
+        'filename',
+        'size',
+        'action',
+      ]);
       const verdicts = await services.schedules.retentionPreview(request.params.id);
       return listFromArray(request, page, verdicts, { nameOf: ({ filename }) => filename });
     },
@@ -402,7 +407,12 @@ function previewRoutes(app: App, services: Services): void {
     },
     async request => {
       const { idempotency_key: _key, ...input } = request.body as Given;
-      const page = parsePage(request.query, RetentionVerdictSchema, ['-newest', 'filename', 'size']);
+      const page = parsePage(request.query, RetentionVerdictSchema, [
+        '-newest',
+        'filename',
+        'size',
+        'action',
+      ]);
       const verdicts = await services.schedules.retentionPreview(request.params.id, input);
       return listFromArray(request, page, verdicts, { nameOf: ({ filename }) => filename });
     },

@@ -18,6 +18,7 @@ import { Confirm, Dialog } from '../parts/confirm.tsx';
 import { LongTextField, SelectField } from '../parts/fields.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
+import { useOpened } from '../parts/opened.ts';
 import { ViewPage } from '../parts/page.tsx';
 import { PoolOptions } from '../parts/pool-options.tsx';
 import { rightReason } from '../parts/reasons.ts';
@@ -254,7 +255,8 @@ interface EditNodeProps {
   close: () => void;
 }
 
-function EditNode({ node, done, close }: EditNodeProps) {
+function EditNode({ node: shown, done, close }: EditNodeProps) {
+  const node = useOpened(shown);
   const { texts } = useWords();
   const words = texts.nodes;
   const [description, setDescription] = useState(node.description);
@@ -265,7 +267,10 @@ function EditNode({ node, done, close }: EditNodeProps) {
       list<Pool>(api.GET('/api/data-pools/', { params: { query: { node: node.id, limit: 1000 } } })),
   });
   const act = () => {
-    const body = { description, ...(base_datapool === '' ? {} : { base_datapool }) };
+    const body = {
+      ...(description === node.description ? {} : { description }),
+      ...(base_datapool === (node.base_datapool ?? '') ? {} : { base_datapool }),
+    };
     return done(answer(api.PUT('/api/nodes/{id}/', { params: { path: { id: node.id } }, body })));
   };
   return (

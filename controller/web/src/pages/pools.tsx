@@ -8,6 +8,7 @@ import { Dialog } from '../parts/confirm.tsx';
 import { CheckField, LongTextField, NumberField } from '../parts/fields.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
+import { changesOf, useOpened } from '../parts/opened.ts';
 import { ViewPage } from '../parts/page.tsx';
 import { rightReason } from '../parts/reasons.ts';
 import { Shown } from '../parts/shown.tsx';
@@ -142,7 +143,8 @@ function PoolMenu({ pool }: { pool: Pool }) {
   );
 }
 
-function EditPool({ pool, close }: { pool: Pool; close: () => void }) {
+function EditPool({ pool: shown, close }: { pool: Pool; close: () => void }) {
+  const pool = useOpened(shown);
   const { texts } = useWords();
   const words = texts.pools;
   const client = useQueryClient();
@@ -152,9 +154,11 @@ function EditPool({ pool, close }: { pool: Pool; close: () => void }) {
   const [outside, setOutside] = useState(pool.outside);
   const act = async () => {
     const body = {
-      description,
-      ...(isReadonly === pool.readonly ? {} : { readonly: isReadonly }),
-      ...(outside === pool.outside ? {} : { outside }),
+      ...changesOf<Pick<Pool, 'description' | 'readonly' | 'outside'>>(pool, {
+        description,
+        readonly: isReadonly,
+        outside,
+      }),
       ...(bandwidth === Math.round(pool.backup_bandwidth / MiB) ? {} : { backup_bandwidth: bandwidth * MiB }),
     };
     await answer(api.PUT('/api/data-pools/{id}/', { params: { path: { id: pool.id } }, body }));

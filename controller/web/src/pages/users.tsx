@@ -9,6 +9,7 @@ import { ActionButton, ActionMenu } from '../parts/actions.tsx';
 import { Confirm, Dialog } from '../parts/confirm.tsx';
 import { CheckField, LongTextField, SelectField, TextField } from '../parts/fields.tsx';
 import { ListBar, useList } from '../parts/list.tsx';
+import { changesOf, useOpened } from '../parts/opened.ts';
 import { ViewPage } from '../parts/page.tsx';
 import { PageTabs } from '../parts/page-tabs.tsx';
 import { rightReason } from '../parts/reasons.ts';
@@ -154,7 +155,8 @@ function UserMenu({ user }: { user: User }) {
   );
 }
 
-function EditUser({ user, close }: { user: User; close: () => void }) {
+function EditUser({ user: shown, close }: { user: User; close: () => void }) {
+  const user = useOpened(shown);
   const { texts } = useWords();
   const words = texts.users;
   const change = useChange();
@@ -162,11 +164,10 @@ function EditUser({ user, close }: { user: User; close: () => void }) {
   const [enabled, setEnabled] = useState(user.enabled);
   const [description, setDescription] = useState(user.description);
   const act = () =>
-    change(user.id, {
-      ...(role === user.role ? {} : { role }),
-      ...(enabled === user.enabled ? {} : { enabled }),
-      description,
-    });
+    change(
+      user.id,
+      changesOf<Pick<User, 'role' | 'enabled' | 'description'>>(user, { role, enabled, description }),
+    );
   return (
     <Dialog title={words.changeTitle(user.username)} submit={texts.common.save} act={act} close={close}>
       {fault => (

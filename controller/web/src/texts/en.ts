@@ -567,6 +567,7 @@ export const en = {
     aboutNow: (count: number) => `What it would be about now: ${many(count, 'thing', 'things')}`,
     estimate: 'Expected size',
     byHand: 'States made by hand, which it will delete',
+    someVerdicts: (shown: number, count: number) => `${shown} of ${count}: first those that go.`,
     nothingGoes: 'No rule deletes anything, or there are no backups of it yet.',
     newestPoint: 'Newest restore point',
     verdict: 'After the next good backup',

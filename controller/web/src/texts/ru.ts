@@ -565,6 +565,7 @@ export const ru: Texts = {
     aboutNow: count => `К чему относится сейчас: ${count}`,
     estimate: 'Ожидаемый размер',
     byHand: 'Созданные вручную состояния, которые оно удалит',
+    someVerdicts: (shown: number, count: number) => `${shown} из ${count}: сначала те, что будут удалены.`,
     nothingGoes: 'Ни одно правило ничего не удаляет, или копий пока нет.',
     newestPoint: 'Новейшая точка восстановления',
     verdict: 'После следующей хорошей копии',

@@ -13,6 +13,7 @@ import { useNavigate, useParams } from 'react-router';
 import { answer, api, newKey, type Schedule } from '../../api/client.ts';
 import { timeZone } from '../../format.ts';
 import { CheckField, faultsOf, LongTextField, SelectField, TextField } from '../../parts/fields.tsx';
+import { changesOf, useOpened } from '../../parts/opened.ts';
 import { ViewPage } from '../../parts/page.tsx';
 import { Failure, Shown } from '../../parts/shown.tsx';
 import { useWords } from '../../texts/index.tsx';
@@ -53,7 +54,8 @@ export interface FieldsProps {
   fault: (field: string) => string | undefined;
 }
 
-function Editor({ before, first }: { before?: Schedule; first: Draft }) {
+function Editor({ before: shown, first }: { before?: Schedule; first: Draft }) {
+  const before = useOpened(shown);
   const { texts } = useWords();
   const words = texts.schedules;
   const navigate = useNavigate();
@@ -160,10 +162,15 @@ function Editor({ before, first }: { before?: Schedule; first: Draft }) {
 }
 
 function store(draft: Draft, before: Schedule | undefined, idempotency_key: string): Promise<Schedule> {
-  const { enabled, verbose_name } = draft;
-  const body = { ...bodyOf(draft, before), verbose_name, enabled };
+  const saved = (of: Draft) => ({
+    ...bodyOf(of, before),
+    verbose_name: of.verbose_name,
+    enabled: of.enabled,
+  });
   if (before === undefined)
-    return answer(api.POST('/api/scheduled-tasks/', { body: { ...body, idempotency_key } }));
+    return answer(api.POST('/api/scheduled-tasks/', { body: { ...saved(draft), idempotency_key } }));
+  // what others have changed meanwhile, and nobody here, stays
+  const body = changesOf(saved(draftOf(before)), saved(draft));
   return answer(api.PUT('/api/scheduled-tasks/{id}/', { params: { path: { id: before.id } }, body }));
 }
 

@@ -19,7 +19,7 @@ import { Failure, Shown } from '../../parts/shown.tsx';
 import { useWords } from '../../texts/index.tsx';
 import { useScheduleActions } from './actions.tsx';
 import { targetsOf } from './list.tsx';
-import { PreviewTables, Verdicts } from './preview.tsx';
+import { GOING_FIRST, PreviewTables, Verdicts } from './preview.tsx';
 import { Runs } from './runs.tsx';
 
 const MOST = 500;
@@ -133,9 +133,9 @@ function Retention({ id }: { id: string }) {
     queryFn: () =>
       list<Schemas['RetentionVerdict']>(
         api.GET('/api/scheduled-tasks/{id}/retention-preview/', {
-          params: { path: { id }, query: { limit: MOST } },
+          params: { path: { id }, query: { limit: MOST, ordering: GOING_FIRST } },
         }),
       ),
   });
-  return <Shown query={query}>{({ results }) => <Verdicts verdicts={results} />}</Shown>;
+  return <Shown query={query}>{({ results, count }) => <Verdicts verdicts={results} count={count} />}</Shown>;
 }

@@ -14,6 +14,8 @@ type Verdict = Schemas['RetentionVerdict'];
 
 const TYPING_MS = 500;
 const MOST = 200;
+/** What is to be deleted must not be what is cut off. */
+export const GOING_FIRST = 'action';
 const MOST_TARGETS = 50;
 
 /** The same some while after it was changed last. */
@@ -47,14 +49,14 @@ export function RetentionOfDraft({ id, body }: { id: string; body: SettingsBody 
     queryFn: () =>
       list<Verdict>(
         api.POST('/api/scheduled-tasks/{id}/retention-preview/', {
-          params: { path: { id }, query: { limit: MOST } },
+          params: { path: { id }, query: { limit: MOST, ordering: GOING_FIRST } },
           body: settings,
         }),
       ),
     placeholderData: keepPreviousData,
     retry: false,
   });
-  return <Shown query={query}>{({ results }) => <Verdicts verdicts={results} />}</Shown>;
+  return <Shown query={query}>{({ results, count }) => <Verdicts verdicts={results} count={count} />}</Shown>;
 }
 
 export function PreviewTables({ preview, most }: { preview: Preview; most?: number }) {
@@ -141,41 +143,45 @@ function Targets({ targets }: { targets: Preview['targets'] }) {
   );
 }
 
-export function Verdicts({ verdicts }: { verdicts: readonly Verdict[] }) {
+/** @param count of all, also those that were not asked for */
+export function Verdicts({ verdicts, count }: { verdicts: readonly Verdict[]; count: number }) {
   const { texts, format } = useWords();
   const words = texts.schedules;
   if (verdicts.length === 0) return <p>{words.nothingGoes}</p>;
   return (
-    <Table aria-label={words.retention} variant="compact" gridBreakPoint="grid-md">
-      <Thead>
-        <Tr>
-          <Th modifier="wrap">{texts.restore.file}</Th>
-          <Th modifier="wrap">{texts.files.machine}</Th>
-          <Th modifier="wrap">{words.newestPoint}</Th>
-          <Th modifier="wrap">{texts.common.size}</Th>
-          <Th modifier="wrap">{words.verdict}</Th>
-        </Tr>
-      </Thead>
-      <Tbody>
-        {verdicts.map(({ file, filename, domain, newest, size, action, reason }) => (
-          <Tr key={file}>
-            <Td dataLabel={texts.restore.file} className="vk-name">
-              {filename}
-            </Td>
-            <Td dataLabel={texts.files.machine} className="vk-name">
-              <Link to={`/vms/${domain.id}/backups`}>{domain.verbose_name}</Link>
-            </Td>
-            <Td dataLabel={words.newestPoint}>{format.time(newest)}</Td>
-            <Td dataLabel={texts.common.size}>{format.size(size)}</Td>
-            <Td dataLabel={words.verdict}>
-              <Label isCompact variant="outline" {...(action === 'delete' ? { status: 'danger' } : {})}>
-                {words.verdicts[action]}
-              </Label>{' '}
-              <span className="vk-small">{words.reasons[reason] ?? reason}</span>
-            </Td>
+    <>
+      {count > verdicts.length && <p>{words.someVerdicts(verdicts.length, count)}</p>}
+      <Table aria-label={words.retention} variant="compact" gridBreakPoint="grid-md">
+        <Thead>
+          <Tr>
+            <Th modifier="wrap">{texts.restore.file}</Th>
+            <Th modifier="wrap">{texts.files.machine}</Th>
+            <Th modifier="wrap">{words.newestPoint}</Th>
+            <Th modifier="wrap">{texts.common.size}</Th>
+            <Th modifier="wrap">{words.verdict}</Th>
           </Tr>
-        ))}
-      </Tbody>
-    </Table>
+        </Thead>
+        <Tbody>
+          {verdicts.map(({ file, filename, domain, newest, size, action, reason }) => (
+            <Tr key={file}>
+              <Td dataLabel={texts.restore.file} className="vk-name">
+                {filename}
+              </Td>
+              <Td dataLabel={texts.files.machine} className="vk-name">
+                <Link to={`/vms/${domain.id}/backups`}>{domain.verbose_name}</Link>
+              </Td>
+              <Td dataLabel={words.newestPoint}>{format.time(newest)}</Td>
+              <Td dataLabel={texts.common.size}>{format.size(size)}</Td>
+              <Td dataLabel={words.verdict}>
+                <Label isCompact variant="outline" {...(action === 'delete' ? { status: 'danger' } : {})}>
+                  {words.verdicts[action]}
+                </Label>{' '}
+                <span className="vk-small">{words.reasons[reason] ?? reason}</span>
+              </Td>
+            </Tr>
+          ))}
+        </Tbody>
+      </Table>
+    </>
   );
 }

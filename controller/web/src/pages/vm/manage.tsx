@@ -16,6 +16,7 @@ import {
 import type { Action } from '../../parts/actions.tsx';
 import { Confirm, Dialog } from '../../parts/confirm.tsx';
 import { CheckField, LongTextField, SelectField, TextField } from '../../parts/fields.tsx';
+import { changesOf, useOpened } from '../../parts/opened.ts';
 import { PoolOptions } from '../../parts/pool-options.tsx';
 import { domainReason, rightReason } from '../../parts/reasons.ts';
 import { TagDialog } from '../../parts/tag-dialog.tsx';
@@ -119,7 +120,8 @@ interface AskProps {
   close: () => void;
 }
 
-function Edit({ domain, close }: AskProps) {
+function Edit({ domain: shown, close }: AskProps) {
+  const domain = useOpened(shown);
   const { texts } = useWords();
   const words = texts.manage;
   const { started } = useToasts();
@@ -128,9 +130,12 @@ function Edit({ domain, close }: AskProps) {
   const [verbose_name, setName] = useState(domain.verbose_name);
   const [description, setDescription] = useState(domain.description);
   const [key] = useState(newKey);
-  const isRenamed = verbose_name !== domain.verbose_name;
   const act = async () => {
-    const body = { description, ...(isRenamed ? { verbose_name, idempotency_key: key } : {}) };
+    const changes = changesOf<Pick<Domain, 'verbose_name' | 'description'>>(domain, {
+      verbose_name,
+      description,
+    });
+    const body = { ...changes, ...(changes.verbose_name === undefined ? {} : { idempotency_key: key }) };
     const changed = await answer(
       api.PUT('/api/domains/{id}/', { params: { path: { id: domain.id }, query: AT_ONCE }, body }),
     );
