@@ -53,7 +53,7 @@ async function enrol({ first, last, url, ca, tokens, ...order }: Extract<ToAgent
           csr_pem: request.toString('pem'),
           node_id: agent.id,
           hostname: `node-${agent.number}`,
-          address: '127.0.0.1',
+          address: HOST,
           port: portOf(agent),
         },
       );
@@ -66,6 +66,8 @@ async function enrol({ first, last, url, ca, tokens, ...order }: Extract<ToAgent
   await Promise.all(Array.from({ length: AT_ONCE }, lane));
 }
 
+/** Nobody else listens there, whatever port. */
+const HOST = '127.0.1.1';
 const FIRST_PORT = 20_000;
 const portOf = (agent: SimulatedAgent): number => FIRST_PORT + agent.number;
 
@@ -91,7 +93,7 @@ async function obey(order: ToAgents): Promise<void> {
     case 'enrol':
       return enrol(order);
     case 'listen':
-      for (const agent of agents) await agent.start(tlsOf.get(agent)!, portOf(agent));
+      for (const agent of agents) await agent.start(tlsOf.get(agent)!, portOf(agent), HOST);
       return;
     case 'pace':
       for (const agent of agents) agent.pace = order.pace;

@@ -84,7 +84,7 @@ export class SimulatedAgent {
     this.id = idOf('node', number);
   }
 
-  async start(tls: AgentTls, port: number): Promise<void> {
+  async start(tls: AgentTls, port: number, host = '127.0.0.1'): Promise<void> {
     const server = createServer()
       .use(errorDetailsServerMiddleware)
       .use(errorServerMiddleware(() => {}));
@@ -107,7 +107,7 @@ export class SimulatedAgent {
     server.add(OperationServiceDefinition, this.#operationService());
     const pair = { cert_chain: Buffer.from(tls.certificatePem), private_key: Buffer.from(tls.privateKeyPem) };
     const credentials = ServerCredentials.createSsl(Buffer.from(tls.caPem), [pair], true);
-    await server.listen(`127.0.0.1:${port}`, credentials);
+    await server.listen(`${host}:${port}`, credentials);
     this.#server = server;
   }
 

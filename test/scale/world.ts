@@ -1,6 +1,5 @@
 /** A controller as a process, and processes full of simulated agents; what is measured of them from outside. */
 import { type ChildProcess, fork } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -218,11 +217,16 @@ export class ScaleWorld {
   }
 }
 
-async function tellChild(child: ChildProcess, order: ToAgents): Promise<void> {
-  child.send(order);
-  for (;;) {
-    const [message] = (await once(child, 'message')) as [FromAgents];
-    if (message.told === 'failed') throw new Error(message.reason);
-    if (message.told === 'done') return;
-  }
+/** Listens all the time: what comes together is told together. */
+function tellChild(child: ChildProcess, order: ToAgents): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const hear = (message: FromAgents) => {
+      if (message.told === 'changed') return;
+      child.off('message', hear);
+      if (message.told === 'failed') reject(new Error(message.reason));
+      else resolve();
+    };
+    child.on('message', hear);
+    child.send(order);
+  });
 }

@@ -288,6 +288,11 @@ export class BackupFiles {
     this.#scans.begins(operation, poolId);
   }
 
+  /** It could not be started: nothing comes of it. */
+  scanRefused(operation: string): void {
+    this.#scans.ends(operation);
+  }
+
   /**
    * All that a scan found on a pool. A file that it did not find is MISSING (a disk image is forgotten), unless a report about it came after the scan began,
    * also while this takes its time; for a scan that somebody else started, such reports are not known. Busy files are left to their operations.

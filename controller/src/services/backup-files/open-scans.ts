@@ -3,8 +3,8 @@
  * newer than what the scan has found, however late its result comes and however long it takes to take it over.
  */
 
-/** A scan that is forgotten marks no file as MISSING. */
-const MAX_SCANS = 10_000;
+/** Of one pool; further ones are of nodes that were lost. A scan that is forgotten marks no file as MISSING. */
+const MAX_SCANS = 20;
 
 /** A record of a file, and where it lies. */
 export interface Placed {
@@ -30,32 +30,33 @@ export class NewerReports {
 }
 
 export class OpenScans {
-  readonly #scans = new Map<string, { poolId: string; newer: NewerReports }>();
-  /** The same by pool: a thousand nodes are scanned at once, and each file concerns one or two pools. */
-  readonly #byPool = new Map<string, Set<NewerReports>>();
+  readonly #poolOf = new Map<string, string>();
+  /** By pool and operation: a thousand nodes are scanned at once, and each file concerns one or two pools. */
+  readonly #scans = new Map<string, Map<string, NewerReports>>();
 
   /** Any report about a file of this pool from now on is newer than what the scan finds. */
   begins(operation: string, poolId: string): NewerReports {
     this.ends(operation);
     const newer = new NewerReports();
-    this.#scans.set(operation, { poolId, newer });
-    this.#byPool.set(poolId, (this.#byPool.get(poolId) ?? new Set()).add(newer));
-    const [oldest] = this.#scans.keys();
-    if (this.#scans.size > MAX_SCANS) this.ends(oldest!);
+    const ofPool = this.#scans.get(poolId) ?? new Map<string, NewerReports>();
+    this.#scans.set(poolId, ofPool.set(operation, newer));
+    this.#poolOf.set(operation, poolId);
+    const [oldest] = ofPool.keys();
+    if (ofPool.size > MAX_SCANS) this.ends(oldest!);
     return newer;
   }
 
   of(operation: string): NewerReports | undefined {
-    return this.#scans.get(operation)?.newer;
+    return this.#scans.get(this.#poolOf.get(operation) ?? '')?.get(operation);
   }
 
   ends(operation: string): void {
-    const scan = this.#scans.get(operation);
-    if (!scan) return;
-    this.#scans.delete(operation);
-    const ofPool = this.#byPool.get(scan.poolId);
-    ofPool?.delete(scan.newer);
-    if (ofPool?.size === 0) this.#byPool.delete(scan.poolId);
+    const poolId = this.#poolOf.get(operation);
+    if (poolId === undefined) return;
+    this.#poolOf.delete(operation);
+    const ofPool = this.#scans.get(poolId);
+    ofPool?.delete(operation);
+    if (ofPool?.size === 0) this.#scans.delete(poolId);
   }
 
   /**
@@ -65,7 +66,7 @@ export class OpenScans {
    */
   note(rows: readonly Placed[], but?: NewerReports): void {
     for (const poolId of new Set(rows.map(row => row.pool_id)))
-      for (const newer of this.#byPool.get(poolId) ?? [])
+      for (const newer of this.#scans.get(poolId)?.values() ?? [])
         if (newer !== but) for (const row of rows) newer.add(row);
   }
 }

@@ -289,6 +289,7 @@ export class PoolService {
       return operationId;
     } catch (error) {
       log.warn('pool not scanned', { node: nodeId, pool: poolId, error });
+      backupFiles.scanRefused(operationId);
       return undefined;
     }
   }
