@@ -31,6 +31,8 @@ import { Places } from './places.ts';
 export interface LinkObserver {
   /** The first attempt to reach the node begins: from now on it has its time. */
   begins?(nodeId: string): void;
+  /** It has answered; what comes next may wait until the inventories of others are taken over. */
+  answered?(nodeId: string): void;
   /**
    * The node has proven its identity; nothing has been read from its streams yet. Its inventory comes meanwhile: the ends of
    * operations wait for it.
@@ -102,6 +104,8 @@ export class NodeLink {
   #hasBegun = false;
   /** It gave no answer the last time. */
   #isDoubtful = false;
+  /** It answered, and gave no inventory, the last time. */
+  #isEmptyHanded = false;
   #reason = 'not connected yet';
   /** Why the connection is ended though the node stays; undefined: the end of it is nobody's loss. */
   #endedBecause: string | undefined;
@@ -204,7 +208,9 @@ export class NodeLink {
       await this.#greet(channel.clients, signal);
       this.#isDoubtful = false;
       greeted();
-      taken = await this.#places.taking.take(false, signal);
+      this.#observer.answered?.(this.target.id);
+      taken = await this.#places.taking.take(this.#isEmptyHanded, signal);
+      this.#isEmptyHanded = true;
       // TLS looks once: a node that refuses its renewal would be believed for as long as it holds the connection
       late = onceAt(channel.peer()?.notAfter ?? Number.POSITIVE_INFINITY, () => session.abort(this.#ended()));
       throwIfAborted(session.signal);
@@ -254,7 +260,10 @@ export class NodeLink {
       for await (const event of stream) {
         clearTimeout(timer);
         await this.#observer.inventory(this.target.id, event);
-        if (event.event?.$case === 'full') taken();
+        if (event.event?.$case === 'full') {
+          this.#isEmptyHanded = false;
+          taken();
+        }
         letGo(event, 'event');
       }
     } finally {

@@ -47,6 +47,9 @@ test('a node that is removed while it is connected anew is not connected again',
   const removed = links.remove(NODE);
   attempts[0]!();
   await Promise.all([reconnected, removed]);
+  // as long as not all are there, one that is not is none that is unknown
+  expect(() => links.clients(NODE)).toThrow('the controller is starting');
+  links.complete();
   expect(() => links.clients(NODE)).toThrow(`no node ${NODE}`);
   expect(attempts).toHaveLength(1);
 });

@@ -12,6 +12,7 @@ export class NodeLinks {
   readonly #places = new LinkPlaces();
   readonly #links = new Map<string, NodeLink>();
   #isStopped = false;
+  #isComplete = false;
 
   constructor(
     tls: () => Promise<AgentTls>,
@@ -23,6 +24,11 @@ export class NodeLinks {
     this.#observer = observer;
     this.#log = log;
     this.#times = times;
+  }
+
+  /** Every node that is known was added. Before that one without a link is none that is unknown. */
+  complete(): void {
+    this.#isComplete = true;
   }
 
   /** Begins to keep a node connected; one whose address or name has changed is connected anew. */
@@ -72,6 +78,8 @@ export class NodeLinks {
   /** @throws VirtkeepError node_not_found, node_unreachable. */
   clients(nodeId: string): AgentClients {
     const link = this.#links.get(nodeId);
+    if (!link && !this.#isComplete)
+      throw new VirtkeepError('node_unreachable', { node: nodeId, reason: 'the controller is starting' });
     if (!link) throw new VirtkeepError('node_not_found', { id: nodeId });
     return link.clients();
   }

@@ -327,6 +327,7 @@ export function createNodeServices(
       if (stopping.signal.aborted) return;
       for (const { row } of inventory.nodes.values())
         await links.add({ id: row.id, name: row.verbose_name, address: row.address });
+      links.complete();
       const isClockBelieved = watchClock();
       roundTimer = setInterval(() => {
         void renewer.round();

@@ -1,3 +1,4 @@
+import { hasKey } from '@virtkeep/shared/errors';
 import Type from 'typebox';
 import { isWhole } from '../../services/nodes/whole.ts';
 import type { RouteModule } from '../app.ts';
@@ -33,6 +34,9 @@ const ORDERINGS = [
   'cpu_count',
   'last_seen',
 ] as const;
+/** What somebody who guesses is told; all else that fails is no guess. */
+const GUESSES = ['enrolment_token_invalid', 'enrolment_for_other_node'] as const;
+
 /** A wrong token costs an attacker six seconds; what is refused is no more often from one address. */
 const REFUSED_ENROLMENTS_PER_MINUTE = 10;
 const MAX_PEM = 8192;
@@ -123,7 +127,9 @@ export const nodeRoutes: RouteModule = (app, services) => {
     '/api/nodes/enroll/',
     {
       onRequest: async request => refused.require(request),
-      onError: async request => refused.failed(request),
+      onError: async (request, _reply, error) => {
+        if (hasKey(error, ...GUESSES)) refused.failed(request);
+      },
       config: {
         access: 'public',
         errors: ['enrolment_token_invalid', 'enrolment_for_other_node', 'node_known', 'name_taken'],

@@ -167,6 +167,11 @@ describe('a scan', () => {
     expect(await backupFiles.get('f')).toMatchObject({ size: 20 });
   });
 
+  test('misses nothing that a younger one of another node saw, though it is as it was', async () => {
+    await scan('p', [], { meanwhile: () => scan('p', [FILE]) });
+    expect(await statusOf('f')).toBe('ACTIVE');
+  });
+
   test('that somebody else started, or that was begun before a restart, misses nothing', async () => {
     await backupFiles.scanned('p', [], newId(), everywhere);
     expect(await statusOf('f')).toBe('ACTIVE');

@@ -108,7 +108,11 @@ export class ScanTakeover {
       const found = foundFile(file, known, this.#around(by));
       ids.push(found.row.id);
       if (newer.has(found.row) || isInWork(found.before)) continue;
-      if (!isOther(found) && !removed.has(archiveIdOfRow(found.row))) continue;
+      if (!isOther(found) && !removed.has(archiveIdOfRow(found.row))) {
+        // an older scan of another node may have looked while it was away
+        this.#records.scans.note([found.row], newer);
+        continue;
+      }
       known.put(found.row);
       different.push(found);
     }

@@ -42,6 +42,20 @@ test('the time of a node that is not there begins with the first attempt to reac
   expect(lost).toEqual(['n']);
 });
 
+test('a node that has answered has its time anew while the inventories of others are taken over', async () => {
+  const { observer, lost } = observed();
+  observer.begins('n');
+  await jest.advanceTimersByTimeAsync(GRACE_MS - 1);
+  observer.answered('n');
+  await jest.advanceTimersByTimeAsync(GRACE_MS - 1);
+  observer.answered('n');
+  await observer.reattach('n', clients, never);
+  await jest.advanceTimersByTimeAsync(GRACE_MS - 1);
+  expect(lost).toEqual([]);
+  await jest.advanceTimersByTimeAsync(1);
+  expect(lost).toEqual(['n']);
+});
+
 test('a node that answers has its time once more until it is connected, and not again and again', async () => {
   const { observer, lost } = observed();
   observer.begins('n');

@@ -51,7 +51,7 @@ export class NodeObserver implements LinkObserver {
   #attached: ObserverDependencies | undefined;
   readonly #lossTimers = new Map<string, NodeJS.Timeout>();
   /** Those that have answered since their time began, and are not connected yet. */
-  readonly #answered = new Set<string>();
+  readonly #steps = new Map<string, readonly ('answered' | 'taken')[]>();
   readonly #sequences = new Map<string, { value: bigint; writtenAt: number }>();
 
   /** Called once, before any link is started; the links themselves need the observer to be made. */
@@ -74,7 +74,7 @@ export class NodeObserver implements LinkObserver {
     signal: AbortSignal,
   ): Promise<{ afterSequence: bigint }> {
     const { nodeTasks, inventory, clocks } = this.#dependencies;
-    this.#extendLossTimer(nodeId);
+    this.#extendLossTimer(nodeId, 'taken');
     // before anything is waited for: the first inventory may come meanwhile
     clocks.begin(nodeId, clients, signal);
     const { sequence } = await clients.operations.list({ running: true }, { signal });
@@ -205,17 +205,23 @@ export class NodeObserver implements LinkObserver {
     this.#lossTimers.set(nodeId, timer);
   }
 
-  /** It has answered: once it has its time anew, since its inventory may wait until those of others are taken over. */
-  #extendLossTimer(nodeId: string): void {
-    if (!this.#lossTimers.has(nodeId) || this.#answered.has(nodeId)) return;
+  /** Its inventory may wait until those of others are taken over. */
+  answered(nodeId: string): void {
+    this.#extendLossTimer(nodeId, 'answered');
+  }
+
+  /** It has come a step further, so it has its time anew; once each, or one that comes no further would have it for ever. */
+  #extendLossTimer(nodeId: string, step: 'answered' | 'taken'): void {
+    const steps = this.#steps.get(nodeId) ?? [];
+    if (!this.#lossTimers.has(nodeId) || steps.includes(step)) return;
     this.startLossTimer(nodeId);
-    this.#answered.add(nodeId);
+    this.#steps.set(nodeId, [...steps, step]);
   }
 
   #stopLossTimer(nodeId: string): void {
     clearTimeout(this.#lossTimers.get(nodeId));
     this.#lossTimers.delete(nodeId);
-    this.#answered.delete(nodeId);
+    this.#steps.delete(nodeId);
   }
 
   stop(): void {
