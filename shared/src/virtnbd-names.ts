@@ -14,6 +14,7 @@ const DATA =
   /^([a-z][a-z0-9]{0,15})\.(?:(full|copy)|(inc)\.(virtnbdbackup\.\d{1,6})|(diff)\.(\d{1,12}))\.data$/;
 const MAIN = /^vmconfig\.(?:virtnbdbackup\.0|copy)\.xml$/;
 const CONFIG = /^vmconfig\.(virtnbdbackup\.\d{1,6}|copy|\d{9,12})\.xml$/;
+const DESCRIPTION = /^([a-z][a-z0-9]{0,15})\.(\d{9,12})\.qcow\.json$/;
 const CHECKPOINT = /(?:^|\/)checkpoints\/virtnbdbackup\.\d{1,6}\.xml$/;
 
 /** Undefined of every other file. */
@@ -33,6 +34,12 @@ export const isVirtnbdConfig = (path: string): boolean => CONFIG.test(lastOf(pat
 
 /** The checkpoint of a definition, `copy`, or the second in which it was written; undefined of every other file. */
 export const virtnbdConfigIdent = (path: string): string | undefined => CONFIG.exec(lastOf(path))?.[1];
+
+/** The disk of a description and the second in which it was written; undefined of every other file. */
+export function virtnbdDescription(name: string): { target: string; second: number } | undefined {
+  const [, target, second] = DESCRIPTION.exec(name) ?? [];
+  return target === undefined ? undefined : { target, second: Number(second) };
+}
 
 /** XML that belongs to such a backup and is none by itself. */
 export const isVirtnbdPart = (path: string): boolean =>

@@ -23,7 +23,7 @@ import {
   printTable,
   quietDisks,
 } from './lib.ts';
-import { allocated, judgedWhereRoom, limitCases, limitRow, type Work } from './limit.ts';
+import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow, type Work } from './limit.ts';
 
 const { quick, rounds, warm, only, sizeMiB } = benchOptions();
 const wanted = (part: string): boolean => only.length === 0 || only.includes(part);
@@ -141,7 +141,7 @@ async function judged(
   const [before, after] = limitCases(mine, directory, work);
   const times = await alternate(rounds, [before, ...cases, after]);
   const row = limitRow(title, times, mine, mine);
-  const limitMs = middle(times, mine) / row.value;
+  const limitMs = limitOf(times, mine);
   const compared = peers.map(peer =>
     judgedWhereRoom(ratio(times, peer), limitMs, middle(times, peer.theirs)),
   );

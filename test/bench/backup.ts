@@ -16,7 +16,7 @@ import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { writeImage } from './archive-data.ts';
 import { alternate, type BenchRow, benchOptions, command, median, peakMiB, printTable } from './lib.ts';
-import { allocated, judgedWhereRoom, limitCases, limitRow } from './limit.ts';
+import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow } from './limit.ts';
 
 const { quick, rounds } = benchOptions();
 const imageBytes = quick ? 256 * MiB : 2048 * MiB;
@@ -107,7 +107,7 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
       note: `${own.toFixed(0)} ms against ${other.toFixed(0)} ms`,
       ...(target === undefined ? {} : { target }),
     };
-    return judgedWhereRoom(row, own / limitRow('', times, mine, mine).value, other);
+    return judgedWhereRoom(row, limitOf(times, mine), other);
   };
   return [
     limitRow(".tar / the disk's limit", times, '.tar', '.tar'),

@@ -16,9 +16,9 @@ import { NODE_BIN, programFile } from '../lab/paths.ts';
 import { startWorld, type World } from '../lab/world.ts';
 import { goTo, logIn, look, type Watched } from './web-world.ts';
 
-/** So many bytes take some seconds at this rate, in which progress is seen. */
+/** So many bytes take a quarter of a minute at this rate, in which progress is seen on however busy a machine. */
 const FILL = 24 * MiB;
-const RATE = 8 * MiB;
+const RATE = 1.5 * MiB;
 
 let world: World;
 let controller: LabController;
@@ -194,6 +194,8 @@ test('a schedule is made and stands in the calendar', async () => {
   await button('Save').click();
   await page.getByRole('heading', { level: 1, name: 'nightly' }).waitFor();
   await goTo(seen, at('schedules/calendar'), 'Calendar');
+  // on the last days of a month none of its nights is left
+  await button('Later').click();
   await page.getByRole('link', { name: 'nightly' }).first().waitFor();
   // all is done that is to be done first
   await goTo(seen, at(''), 'Overview');

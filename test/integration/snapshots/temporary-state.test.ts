@@ -95,6 +95,7 @@ describe('the temporary state of a backup', () => {
       const id = await waitFor('the merge', isThere, 60_000, 1);
       const isMerged = async () => {
         if (place === 'at the top') expect(await guest.disks()).toEqual(test.originals);
+        // the log is there to be shown when something is left
         const left = test.state.overlays.filter(({ path }) => existsSync(path));
         expect({ left, log: said }).toEqual({ left: [], log: expect.anything() });
         expect(await lab.contents(guest)).toEqual(contents);

@@ -9,12 +9,17 @@ import { nameOf, opendir } from '@virtkeep/shared/beneath';
 import { fromIoError } from '@virtkeep/shared/errors';
 import { readAt } from '@virtkeep/shared/file-bytes';
 import { MiB } from '@virtkeep/shared/units';
-import { isVirtnbdConfig, virtnbdConfigIdent, virtnbdDataName } from '@virtkeep/shared/virtnbd-names';
+import {
+  isVirtnbdConfig,
+  virtnbdConfigIdent,
+  virtnbdDataName,
+  virtnbdDescription,
+} from '@virtkeep/shared/virtnbd-names';
 import { MAX_MEMBERS } from '../bounds.ts';
 import { openFile } from '../container/directory.ts';
 import { Fault, ofAppliance, shown } from '../fault.ts';
 import { readStreamHeader } from './header.ts';
-import { statesOf, type VirtnbdDataFile, type VirtnbdState } from './states.ts';
+import { statesOf, type VirtnbdDataFile, type VirtnbdRecords, type VirtnbdState } from './states.ts';
 
 export interface VirtnbdBackup {
   /** Of the definition that stands for all of it. */
@@ -44,7 +49,7 @@ export function openVirtnbd(path: string, signal: AbortSignal): Promise<VirtnbdB
       for (const file of held.values()) await file.close();
     };
     try {
-      const { names, warnings } = await namesIn(dirname(path));
+      const { names, described, warnings } = await namesIn(dirname(path));
       const files: VirtnbdDataFile[] = [];
       for (const name of [basename(path), ...names]) {
         throwIfAborted(signal);
@@ -54,12 +59,10 @@ export function openVirtnbd(path: string, signal: AbortSignal): Promise<VirtnbdB
         const data = await dataFileOf(name, file);
         if (data) files.push(data);
       }
+      const definitions = [...held.keys()].flatMap(name => virtnbdConfigIdent(name) ?? []);
       return {
         path,
-        states: statesOf(
-          files,
-          [...held.keys()].flatMap(name => virtnbdConfigIdent(name) ?? []),
-        ),
+        states: statesOf(files, { definitions, described }),
         warnings,
         places: [...held.values()].map(nameOf),
         readDefinition: state => ofAppliance(path, () => definition(held, basename(path), state)),
@@ -72,14 +75,20 @@ export function openVirtnbd(path: string, signal: AbortSignal): Promise<VirtnbdB
   });
 }
 
-async function namesIn(directory: string): Promise<{ names: string[]; warnings: string[] }> {
-  const [names, warnings]: [string[], string[]] = [[], []];
+type Described = VirtnbdRecords['described'][number];
+
+async function namesIn(
+  directory: string,
+): Promise<{ names: string[]; described: Described[]; warnings: string[] }> {
+  const [names, described, warnings]: [string[], Described[], string[]] = [[], [], []];
   let looked = 0;
   try {
     for await (const { name } of await opendir(directory)) {
       looked += 1;
       if (looked > MAX_NAMES) throw new Fault(`there are more than ${MAX_NAMES} files beside it`);
-      if (virtnbdDataName(name) !== undefined || isVirtnbdConfig(name)) names.push(name);
+      const description = virtnbdDescription(name);
+      if (description !== undefined) described.push(description);
+      else if (virtnbdDataName(name) !== undefined || isVirtnbdConfig(name)) names.push(name);
       else if (name.endsWith('.data.partial'))
         warnings.push(`${shown(name)} is not complete: a backup is being written, or was broken off.`);
     }
@@ -87,7 +96,7 @@ async function namesIn(directory: string): Promise<{ names: string[]; warnings: 
     throw error instanceof Fault ? error : fromIoError(error, 'reading', directory);
   }
   if (names.length > MAX_MEMBERS) throw new Fault(`it has more than ${MAX_MEMBERS} files`);
-  return { names: names.sort(), warnings: warnings.slice(0, 10) };
+  return { names: names.sort(), described, warnings: warnings.slice(0, 10) };
 }
 
 async function dataFileOf(name: string, file: FileHandle): Promise<VirtnbdDataFile | undefined> {

@@ -31,11 +31,10 @@ type Chains = ReadonlyMap<string, readonly VirtnbdDataFile[]>;
 /**
  * Oldest first. The tool itself goes by the times of the files, which a copy of them does not keep; here each names the one that it
  * stands upon.
- * @param definitions what the names of the definitions say: of which checkpoint or second each is
  * @throws Fault when one stands upon what is not there, or is of another size than the first
  */
-export function statesOf(found: readonly VirtnbdDataFile[], definitions: readonly string[]): VirtnbdState[] {
-  const files = byRuns(found, definitions);
+export function statesOf(found: readonly VirtnbdDataFile[], records: VirtnbdRecords): VirtnbdState[] {
+  const files = byRuns(found, records);
   const targets = [...new Set(files.map(({ target }) => target))].sort();
   const chains = new Map(
     targets.map(target => [target, chainsOf(files.filter(file => file.target === target))]),
@@ -45,27 +44,47 @@ export function statesOf(found: readonly VirtnbdDataFile[], definitions: readonl
   return states.sort((a, b) => a.written.getTime() - b.written.getTime() || compare(a.name, b.name));
 }
 
+/** What the names of the files beside the data say. */
+export interface VirtnbdRecords {
+  /** Of which checkpoint or second each definition is. */
+  definitions: readonly string[];
+  /** The descriptions of qcow2 disks that each run writes after its definition. */
+  described: readonly { target: string; second: number }[];
+}
+
+/** Disks without a description that are begun so close together are of one run: the tool itself takes longer to start, s. */
+const SPREAD_S = 2;
+
 /**
  * The files of a differential backup bear the second in which each disk was begun, so those of one run have several; its definition is
- * written after the last of them. Each is given the second of that. What lacks its definition keeps its own, and of two files of a disk
- * before the same definition the older one does: whose run it was nobody knows, and disks of two moments must not become one state.
+ * written after the last of them, and then a description of each disk. Each file is given the second of the definition when it is known to
+ * be of that run. All others keep their own: disks of two moments must not become one state.
  */
-function byRuns(files: readonly VirtnbdDataFile[], definitions: readonly string[]): VirtnbdDataFile[] {
+function byRuns(
+  files: readonly VirtnbdDataFile[],
+  { definitions, described }: VirtnbdRecords,
+): VirtnbdDataFile[] {
   const seconds = definitions
     .flatMap(ident => (/^\d+$/.test(ident) ? [Number(ident)] : []))
     .sort((a, b) => a - b);
-  const runOf = ({ ident }: VirtnbdDataFile) => seconds.find(second => second >= Number(ident));
-  const differential = files.filter(({ kind }) => kind === 'diff');
-  const isOfRun = (file: VirtnbdDataFile): boolean => {
-    const others = differential.filter(other => runOf(other) === runOf(file));
-    const newest = others.toSorted((a, b) => Number(b.ident) - Number(a.ident));
-    const ofDisk = newest.find(({ target }) => target === file.target);
-    return ofDisk === file && file.header?.parent === newest[0]!.header?.parent;
-  };
-  return files.map(file => {
-    const run = file.kind === 'diff' ? runOf(file) : undefined;
-    return run !== undefined && isOfRun(file) ? { ...file, ident: String(run) } : file;
-  });
+  const differential = files
+    .filter(({ kind }) => kind === 'diff')
+    .sort((a, b) => Number(b.ident) - Number(a.ident));
+  const runs = Map.groupBy(differential, ({ ident }) => seconds.find(second => second >= Number(ident)));
+  const disksOf = Map.groupBy(described, one => seconds.findLast(second => second <= one.second));
+  const runOf = new Map<VirtnbdDataFile, number>();
+  for (const [run, newestFirst] of runs) {
+    if (run === undefined) continue;
+    const targets = disksOf.get(run)?.map(({ target }) => target);
+    const ofRun = newestFirst.filter(({ target }) => targets?.includes(target) ?? true);
+    const newest = ofRun[0];
+    for (const file of ofRun) {
+      const isNewestOfDisk = file === ofRun.find(({ target }) => target === file.target);
+      const isNear = targets !== undefined || Number(newest!.ident) - Number(file.ident) <= SPREAD_S;
+      if (isNewestOfDisk && isNear && file.header?.parent === newest!.header?.parent) runOf.set(file, run);
+    }
+  }
+  return files.map(file => ({ ...file, ident: String(runOf.get(file) ?? file.ident) }));
 }
 
 const compare = (a: string, b: string): number => a.localeCompare(b, 'en', { numeric: true });

@@ -93,9 +93,21 @@ test('a differential backup of several disks is one restore point, whose files b
     'vda.diff.1795591098.data': diff,
     'vdb.diff.1795591099.data': ofOther,
     'vmconfig.1795591100.xml': definition('second'),
+    // one disk after the other, each of which took long
     'vda.diff.1795592000.data': diff,
     'vdb.diff.1795595000.data': ofOther,
     'vmconfig.1795595001.xml': definition('third'),
+    'vda.1795595001.qcow.json': '{}',
+    'vdb.1795595002.qcow.json': '{}',
+    // of a run that broke off, and of one of a single disk
+    'vda.diff.1795596000.data': diff,
+    'vdb.diff.1795597000.data': ofOther,
+    'vmconfig.1795597001.xml': definition('fourth'),
+    'vdb.1795597001.qcow.json': '{}',
+    // the same, by a version that writes no descriptions
+    'vda.diff.1795597500.data': diff,
+    'vdb.diff.1795598000.data': ofOther,
+    'vmconfig.1795598001.xml': definition('fifth'),
     // its definition is not there: nobody knows that the two are of one run
     'vda.diff.1795599000.data': diff,
     'vdb.diff.1795599001.data': ofOther,
@@ -108,6 +120,10 @@ test('a differential backup of several disks is one restore point, whose files b
   expect(found.toSorted()).toEqual([
     ['diff.1795591100', 'vda.diff.1795591098.data', 'vdb.diff.1795591099.data'],
     ['diff.1795595001', 'vda.diff.1795592000.data', 'vdb.diff.1795595000.data'],
+    ['diff.1795596000', 'vda.diff.1795596000.data', 'vdb'],
+    ['diff.1795597001', 'vdb.diff.1795597000.data', 'vda'],
+    ['diff.1795597500', 'vda.diff.1795597500.data', 'vdb'],
+    ['diff.1795598001', 'vdb.diff.1795598000.data', 'vda'],
     ['diff.1795599000', 'vda.diff.1795599000.data', 'vdb'],
     ['diff.1795599001', 'vdb.diff.1795599001.data', 'vda'],
     ['virtnbdbackup.0', 'vda.full.data', 'vdb.full.data'],

@@ -344,11 +344,14 @@ class Merge {
     const { domainId: ownerId, stateFiles } = this.#request;
     const { signal, log } = this.#options;
     const unanswered = stateFiles ? 'fresh' : 'leave';
-    const [left] = await removeImages(this.#images, [path], { ownerId, unanswered, signal });
-    if (left === undefined) return;
-    if (this.#failures < MAX_FAILURES - 1) throw new Error(left.text);
-    log.warn('a merged layer stays', { domain: ownerId, reason: left.text });
-    this.#foreign.set(path, 'others');
+    for (let tried = 1; ; tried += 1) {
+      const [left] = await removeImages(this.#images, [path], { ownerId, unanswered, signal });
+      if (left === undefined) return;
+      if (left.why === 'used' && tried < MAX_FAILURES) continue;
+      log.warn('a merged layer stays', { domain: ownerId, reason: left.text });
+      this.#foreign.set(path, 'others');
+      return;
+    }
   }
 
   #tellLeft(left: readonly string[]): void {

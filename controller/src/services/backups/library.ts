@@ -20,8 +20,8 @@ export const SHOW_TIMEOUT_MS = 600_000;
 const REREAD_TIMEOUT_MS = 10_000;
 /** Limit for the other nodes' answers, when one node lacks a template. */
 const ELSEWHERE_TIMEOUT_MS = 60_000;
-/** A node that hangs is not waited for longer to hear whether a file is there. */
-const THERE_TIMEOUT_MS = 20_000;
+/** What a node says of a file that is not the backup it was. */
+const NOT_THERE = ['file_not_found', 'archive_damaged', 'file_not_backup'] as const;
 const REQUESTS_AT_ONCE = 8;
 
 /** What of a file is to be shown. */
@@ -125,21 +125,23 @@ export class LibraryService {
   }
 
   /**
-   * Those of the files that a node looks for and does not find: somebody took them away since the last scan. What no node sees, or says in
-   * time, is believed to be there.
-   * @returns their ids
+   * Looks for backups on a node that sees them: somebody may have taken them away, or put others in their places, since the last scan. What no
+   * node sees, as on a disk that is away, is believed to be there.
+   * @returns the ids of those that are not there; undefined when the signal fired before all were heard
    */
-  async gone(rows: readonly FileRow[]): Promise<ReadonlySet<string>> {
+  async gone(rows: readonly FileRow[], signal: AbortSignal): Promise<ReadonlySet<string> | undefined> {
     const gone = new Set<string>();
     await mapLimited(rows, REQUESTS_AT_ONCE, async row => {
+      if (signal.aborted) return;
       try {
         const client = this.#dependencies.links.clients(this.#dependencies.pools.nodeFor(row.pool_id));
-        await client.backups.show({ file: refOf(row) }, { signal: AbortSignal.timeout(THERE_TIMEOUT_MS) });
+        const { file } = await client.backups.show({ file: refOf(row) }, { signal });
+        if (file === undefined || archiveIdOf(file) !== archiveIdOfRow(row)) gone.add(row.id);
       } catch (error) {
-        if (hasKey(error, 'file_not_found')) gone.add(row.id);
+        if (hasKey(error, ...NOT_THERE)) gone.add(row.id);
       }
     });
-    return gone;
+    return signal.aborted ? undefined : gone;
   }
 
   /** What was read of a file without a choice. @throws file_not_found. */

@@ -50,7 +50,7 @@ const SEQUENCE_INTERVAL_MS = 5000;
 export class NodeObserver implements LinkObserver {
   #attached: ObserverDependencies | undefined;
   readonly #lossTimers = new Map<string, NodeJS.Timeout>();
-  /** Those that have answered since their time began, and are not connected yet. */
+  /** How far each has come since its time began. */
   readonly #steps = new Map<string, readonly ('answered' | 'taken')[]>();
   readonly #sequences = new Map<string, { value: bigint; writtenAt: number }>();
 

@@ -49,7 +49,8 @@ export function createSchedules(dependencies: ScheduleDependencies): Schedules {
     backupFiles,
     inventory,
     extensions,
-    gone: files => dependencies.library.gone(files),
+    gone: (files, signal) => dependencies.library.gone(files, signal),
+    draining: dependencies.draining,
   });
   const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
   const notices = new Notices({ ...dependencies, timeZone, log });

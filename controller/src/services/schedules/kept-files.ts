@@ -1,4 +1,5 @@
 /** What the retention plan is made of: the files that scheduled tasks made, and what is known of each; and the plans for them. */
+import { ExpiringMap } from '@virtkeep/shared/expiring-map';
 import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { archiveIdOfRow } from '../backup-files/identity.ts';
@@ -12,6 +13,10 @@ import type { Doomed } from './steps/deletions.ts';
 import type { ScheduleStore } from './store.ts';
 
 const DAY_MS = 86_400_000;
+/** So long the nodes may take to say of all that stays that it is there. */
+const LOOK_MS = 60_000;
+/** What was there counts as there for the next plans: of a part each deletion is planned anew. */
+const SEEN_MS = 60_000;
 
 export interface KeptFilesDependencies {
   store: ScheduleStore;
@@ -19,7 +24,8 @@ export interface KeptFilesDependencies {
   inventory: Inventory;
   extensions: ExtensionChooser;
   /** As `LibraryService.gone`. */
-  gone: (files: readonly FileRow[]) => Promise<ReadonlySet<string>>;
+  gone: (files: readonly FileRow[], signal: AbortSignal) => Promise<ReadonlySet<string> | undefined>;
+  draining: AbortSignal;
 }
 
 /** Stands for the backup that is still to be made. */
@@ -48,6 +54,8 @@ interface Plan {
 
 export class KeptFiles {
   readonly #dependencies: KeptFilesDependencies;
+  /** The files that were there lately. */
+  readonly #seen = new ExpiringMap<true>({ lifeMs: SEEN_MS, maxEntries: 10_000 });
 
   constructor(dependencies: KeptFilesDependencies) {
     this.#dependencies = dependencies;
@@ -78,33 +86,40 @@ export class KeptFiles {
     return withFiles(verdicts, rows);
   }
 
-  /** What the rules let go, as `verdicts` says it, of what is there. */
+  /** What the rules let go, as `verdicts` says it, of what is there; undefined: a node does not say what is. */
   doomed(
     taskId: string,
     definition: ScheduleDefinition,
     domainId: string,
     moment: PlanMoment,
-  ): Promise<Doomed[]> {
+  ): Promise<Doomed[] | undefined> {
     return this.#ofThoseThere(async without => {
       const verdicts = await this.verdicts(taskId, definition, domainId, { ...moment, without });
       return { doomed: doomedOf(verdicts), files: verdicts.map(({ file }) => file) };
     });
   }
 
-  /** The oldest files of a pool that make space for so many bytes: of tasks that allow it, and of what is there. */
-  doomedForSpace(poolId: string, missing: number): Promise<Doomed[]> {
+  /**
+   * The oldest files of a pool that make space for so many bytes: of tasks that allow it, and of what is there; undefined: a node does not
+   * say what is.
+   */
+  doomedForSpace(poolId: string, missing: number): Promise<Doomed[] | undefined> {
     return this.#ofThoseThere(without => this.#forSpace(poolId, missing, without));
   }
 
   /** A file goes since others of its VM stay, so these are looked for: one that somebody took away since the last scan counts for nothing. */
-  async #ofThoseThere(plan: (without: ReadonlySet<string>) => Promise<Plan>): Promise<Doomed[]> {
+  async #ofThoseThere(plan: (without: ReadonlySet<string>) => Promise<Plan>): Promise<Doomed[] | undefined> {
+    const signal = AbortSignal.any([this.#dependencies.draining, AbortSignal.timeout(LOOK_MS)]);
     const without = new Set<string>();
     for (;;) {
       const { doomed, files } = await plan(without);
       const going = new Set(doomed.map(({ file }) => file.id));
       const domains = new Set(doomed.map(({ file }) => file.domain_id));
       const staying = files.filter(({ id, domain_id }) => domains.has(domain_id) && !going.has(id));
-      const gone = await this.#dependencies.gone(staying);
+      const unseen = staying.filter(({ id }) => this.#seen.get(id) === undefined);
+      const gone = await this.#dependencies.gone(unseen, signal);
+      if (gone === undefined) return undefined;
+      for (const { id } of unseen) if (!gone.has(id)) this.#seen.set(id, true);
       if (gone.size === 0) return doomed;
       for (const id of gone) without.add(id);
     }

@@ -83,6 +83,7 @@ class RoomWorld {
         inventory,
         extensions: {},
         gone: async () => new Set(),
+        draining: new AbortController().signal,
       } as never),
       backups: {
         backup: ({ domain }: { domain: string }, user: Actor, id: string) => this.#backup(domain, user, id),

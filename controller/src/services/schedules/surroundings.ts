@@ -303,7 +303,7 @@ async function inTheWay(dependencies: SurroundingsDependencies, { row, definitio
   if (missing <= 0) return [];
   if (await isDeleted(dependencies, row, poolId)) return undefined;
   const doomed = await keptFiles.doomedForSpace(poolId, missing);
-  if (doomed.length > 0 || missingAlone <= 0) return doomed;
+  if (doomed === undefined || doomed.length > 0 || missingAlone <= 0) return doomed;
   return keptFiles.doomedForSpace(poolId, missingAlone);
 }
 

@@ -9,7 +9,7 @@ export function useOpened<T>(record: T): T {
   return opened;
 }
 
-/** The fields of the form that differ from what they were. */
+/** The fields of the form that differ from what they were; one that is a list or has parts is saved whole. */
 export function changesOf<T extends object>(opened: T, edited: { [Key in keyof T]?: T[Key] }): Partial<T> {
   const differs = ([key, value]: [string, unknown]) =>
     JSON.stringify(value) !== JSON.stringify(opened[key as keyof T]);
