@@ -234,7 +234,13 @@ test('a disk of one machine is attached to another, and a command runs in a gues
   await button('Run').click();
   await result.getByText('{\\"a\\":[1]}').waitFor();
   await button('Show the keys').click();
-  await page.getByRole('list', { name: 'SSH keys' }).getByText(HOSTILE_NAME).waitFor();
+  const keys = page.getByRole('list', { name: 'SSH keys of root', exact: true });
+  await keys.getByText(HOSTILE_NAME).waitFor();
+  // whoever is named since: the key shown is root's
+  await page.getByRole('textbox', { name: 'User of the guest' }).fill('alice');
+  await keys.getByRole('button').click();
+  await dialog().getByText('Remove a key of root?').waitFor();
+  await dialog().getByRole('button', { name: 'Cancel' }).click();
   expect(await page.locator('main img, main script').count()).toBe(0);
   await button('Join a directory').click();
   await dialog().getByLabel('DNS name of the directory').fill('corp.example.org');

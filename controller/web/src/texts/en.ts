@@ -850,6 +850,7 @@ export const en = {
     fetched: (path: string) => `${path} is here.`,
     sent: (path: string) => `${path} is in the guest.`,
     sshKeys: 'SSH keys',
+    keysOf: (user: string) => `SSH keys of ${user}`,
     sshUser: 'User of the guest',
     showKeys: 'Show the keys',
     noKeys: 'This user has none.',

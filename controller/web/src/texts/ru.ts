@@ -847,6 +847,7 @@ export const ru: Texts = {
     fetched: path => `${path} получен.`,
     sent: path => `${path} теперь в госте.`,
     sshKeys: 'Ключи SSH',
+    keysOf: user => `Ключи SSH пользователя ${user}`,
     sshUser: 'Пользователь гостя',
     showKeys: 'Показать ключи',
     noKeys: 'У него ключей нет.',

@@ -1,7 +1,8 @@
 import { Button, Form } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
-import { useState } from 'react';
-import { AT_ONCE, answer, api, begun, type Domain, keyFor } from '../../../api/client.ts';
+import { useEffect, useState } from 'react';
+import { AT_ONCE, answer, api, begun, type Domain, keyFor, type Task } from '../../../api/client.ts';
+import { isOver, useTask } from '../../../live/tasks.ts';
 import { Confirm } from '../../../parts/confirm.tsx';
 import { LongTextField, TextField } from '../../../parts/fields.tsx';
 import { Failure, Waiting } from '../../../parts/shown.tsx';
@@ -16,12 +17,15 @@ export function SshKeys({ domain }: { domain: Domain }) {
   const words = texts.guest;
   const { attempt, started } = useToasts();
   const [user, setUser] = useState('root');
+  /** Whose keys are shown, whatever is written in the field since. */
   const [shown, setShown] = useState<string | undefined>();
   const [key, setKey] = useState('');
-  const [leaving, setLeaving] = useState<string | undefined>();
+  const [leaving, setLeaving] = useState<{ of: string; line: string } | undefined>();
+  const [last, setLast] = useState<Task | undefined>();
   const { id } = domain;
   const query = useQuery({
-    queryKey: ['domains', 'keys', id, shown],
+    // each asking is a call of the guest, and in the audit
+    queryKey: ['shown', 'keys', id, shown],
     queryFn: () =>
       answer(
         api.GET('/api/domains/{id}/ssh-keys/', {
@@ -30,22 +34,26 @@ export function SshKeys({ domain }: { domain: Domain }) {
       ),
     enabled: shown !== undefined,
     retry: false,
+    staleTime: Number.POSITIVE_INFINITY,
+    gcTime: 0,
   });
-  const change = async (action: 'add' | 'remove', ssh_key: string) => {
+  const change = async (action: 'add' | 'remove', ssh_user: string, ssh_key: string) => {
     const path = action === 'add' ? 'ssh-keys' : 'ssh-keys/remove';
     const options = {
       params: { path: { id }, query: AT_ONCE },
       body: {
-        ssh_user: user,
+        ssh_user,
         ssh_key,
-        idempotency_key: keyFor(`/api/domains/${id}/${path}/`, `${user} ${ssh_key}`),
+        idempotency_key: keyFor(`/api/domains/${id}/${path}/`, `${ssh_user} ${ssh_key}`),
       },
     };
     const call =
       action === 'add'
         ? api.POST('/api/domains/{id}/ssh-keys/', options)
         : api.POST('/api/domains/{id}/ssh-keys/remove/', options);
-    started(await begun(call));
+    const task = await begun(call);
+    started(task);
+    if (ssh_user === shown) setLast(task);
     if (action === 'add') setKey('');
   };
   return (
@@ -69,8 +77,9 @@ export function SshKeys({ domain }: { domain: Domain }) {
       </span>
       {shown !== undefined && query.isFetching && <Waiting />}
       {query.isError && <Failure error={query.error} />}
-      {query.data && (
-        <ul className="vk-list" aria-label={words.sshKeys}>
+      {last !== undefined && <OnceOver key={last.id} task={last} act={query.refetch} />}
+      {query.data && shown !== undefined && (
+        <ul className="vk-list" aria-label={words.keysOf(shown)}>
           {query.data.keys.length === 0 && <li>{words.noKeys}</li>}
           {query.data.keys.map(line => (
             <li key={line} className="vk-row">
@@ -79,7 +88,7 @@ export function SshKeys({ domain }: { domain: Domain }) {
                 size="sm"
                 variant="secondary"
                 aria-label={words.removeKeyOf(line.slice(-40))}
-                onClick={() => setLeaving(line)}
+                onClick={() => setLeaving({ of: shown, line })}
               >
                 {words.removeKey}
               </Button>
@@ -99,20 +108,29 @@ export function SshKeys({ domain }: { domain: Domain }) {
         <Button
           variant="secondary"
           isDisabled={key.trim() === '' || user === ''}
-          onClick={() => attempt(() => change('add', key.trim()))}
+          onClick={() => attempt(() => change('add', user, key.trim()))}
         >
           {words.addKey}
         </Button>
       </span>
       {leaving !== undefined && (
         <Confirm
-          title={words.removeKeyTitle(user)}
-          text={leaving}
+          title={words.removeKeyTitle(leaving.of)}
+          text={leaving.line}
           submit={words.removeKey}
-          act={() => change('remove', leaving)}
+          act={() => change('remove', leaving.of, leaving.line)}
           close={() => setLeaving(undefined)}
         />
       )}
     </Form>
   );
+}
+
+/** The keys that are shown are asked for anew when one of them was added or removed. */
+function OnceOver({ task: begunTask, act }: { task: Task; act: () => unknown }) {
+  const isDone = isOver(useTask(begunTask));
+  useEffect(() => {
+    if (isDone) act();
+  }, [isDone, act]);
+  return null;
 }
