@@ -76,7 +76,12 @@ test('a schedule is made with a look at what it will do, changed, seen in the ca
   await page.getByRole('textbox', { name: 'Virtual machines' }).fill('web');
   await button('web-1').click();
   await page.getByText('What it would be about now: 1 thing').waitFor();
-  await field('So many backups of a machine stay').fill('2');
+  // what is written is not turned into another number
+  const kept = field('So many backups of a machine stay');
+  await kept.fill('');
+  await page.locator('#schedule-keep-count-help').getByText('A whole number, 0 or more.').waitFor();
+  expect([await kept.inputValue(), await button('Save').isDisabled()]).toEqual(['', true]);
+  await kept.fill('2');
   await seen.inspect();
   await button('Save').click();
   await page.getByRole('heading', { level: 1, name: 'each night' }).waitFor();

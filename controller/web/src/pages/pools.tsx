@@ -8,6 +8,7 @@ import { Dialog } from '../parts/confirm.tsx';
 import { CheckField, LongTextField, NumberField } from '../parts/fields.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
+import { isWritten } from '../parts/number.ts';
 import { changesOf, useOpened } from '../parts/opened.ts';
 import { ViewPage } from '../parts/page.tsx';
 import { rightReason } from '../parts/reasons.ts';
@@ -149,30 +150,37 @@ function EditPool({ pool: shown, close }: { pool: Pool; close: () => void }) {
   const words = texts.pools;
   const client = useQueryClient();
   const [description, setDescription] = useState(pool.description);
-  const [bandwidth, setBandwidth] = useState(Math.round(pool.backup_bandwidth / MiB));
+  const [backup_bandwidth, setBandwidth] = useState(pool.backup_bandwidth);
   const [isReadonly, setReadonly] = useState(pool.readonly);
   const [outside, setOutside] = useState(pool.outside);
   const act = async () => {
     const body = {
-      ...changesOf<Pick<Pool, 'description' | 'readonly' | 'outside'>>(pool, {
+      ...changesOf<Pick<Pool, 'description' | 'readonly' | 'outside' | 'backup_bandwidth'>>(pool, {
         description,
+        backup_bandwidth,
         readonly: isReadonly,
         outside,
       }),
-      ...(bandwidth === Math.round(pool.backup_bandwidth / MiB) ? {} : { backup_bandwidth: bandwidth * MiB }),
     };
     await answer(api.PUT('/api/data-pools/{id}/', { params: { path: { id: pool.id } }, body }));
     await client.invalidateQueries({ queryKey: ['pools'] });
   };
   return (
-    <Dialog title={words.changeTitle(pool.verbose_name)} submit={texts.common.save} act={act} close={close}>
+    <Dialog
+      title={words.changeTitle(pool.verbose_name)}
+      submit={texts.common.save}
+      isReady={isWritten({ backup_bandwidth })}
+      act={act}
+      close={close}
+    >
       {fault => (
         <>
           <NumberField
             id="pool-bandwidth"
             label={words.bandwidth}
             help={texts.schedules.zeroNone}
-            value={bandwidth}
+            unit={MiB}
+            value={backup_bandwidth}
             error={fault('backup_bandwidth')}
             change={setBandwidth}
           />

@@ -10,8 +10,10 @@ import {
   TextArea,
   TextInput,
 } from '@patternfly/react-core';
-import type { ReactNode } from 'react';
+import { type ReactNode, useEffect, useRef, useState } from 'react';
 import { ApiError } from '../api/client.ts';
+import { useWords } from '../texts/index.tsx';
+import { type NumberRange, readNumber, shownNumber } from './number.ts';
 
 export interface FieldProps {
   id: string;
@@ -110,28 +112,53 @@ export function LongTextField(props: Omit<TextFieldProps, 'type' | 'autoComplete
   );
 }
 
-interface NumberFieldProps extends FieldProps {
+interface NumberFieldProps extends FieldProps, NumberRange {
   value: number;
+  /** Gets NaN for what is none of the range; the field says so itself. */
   change: (value: number) => void;
-  min?: number;
-  max?: number;
 }
 
-/** A whole number; what is none counts as the least. */
+/** A number, whole unless it is one of larger units. What is written stays as it is. */
 export function NumberField(props: NumberFieldProps) {
-  const { value, change, min = 0, max } = props;
+  const { texts } = useWords();
+  const { value, change, min = 0, max, unit = 1 } = props;
+  const range = { min, ...(max === undefined ? {} : { max }), unit };
+  const [text, setText] = useState('');
+  const isNone = Number.isNaN(value);
+  const own = isNone ? texts.common.numberFrom(unit === 1, min, max) : undefined;
+  const all = { ...props, error: own ?? props.error };
+  usePutBack(value, change);
   return (
-    <Field {...props}>
+    <Field {...all}>
       <TextInput
-        {...attributes(props)}
+        {...attributes(all)}
         type="number"
         className="vk-number"
         min={min}
         {...(max === undefined ? {} : { max })}
-        value={value}
-        onChange={(_event, text) => change(Math.max(min, Math.trunc(Number(text)) || 0))}
+        step={unit === 1 ? 1 : 'any'}
+        value={shownNumber(text, value, range)}
+        onChange={(_event, written) => {
+          setText(written);
+          change(readNumber(written, range));
+        }}
       />
     </Field>
+  );
+}
+
+/** A number that is none must not stay behind in a field that is shown no more. */
+function usePutBack(value: number, change: (value: number) => void): void {
+  const latest = useRef({ value, change, good: value });
+  useEffect(() => {
+    latest.current = { value, change, good: Number.isNaN(value) ? latest.current.good : value };
+  });
+  useEffect(
+    () => () => {
+      const { value: last, change: put, good } = latest.current;
+      if (Number.isNaN(last)) put(good);
+    },
+    [],
   );
 }
 

@@ -117,6 +117,13 @@ export const en = {
     fewer: 'Show fewer',
     others: (count: string) => `${count} more`,
     started: (what: string) => `Started: ${what}`,
+    numberFrom: (isWhole: boolean, min?: number, max?: number) =>
+      [
+        isWhole ? 'A whole number' : 'A number',
+        min === undefined ? '' : max === undefined ? `, ${min} or more` : ` from ${min} to ${max}`,
+        '.',
+      ].join(''),
+    missing: 'This is needed.',
     typeName: (name: string) => `Type ${name} to confirm`,
     free: 'free',
     details: 'Details',

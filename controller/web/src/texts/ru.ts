@@ -121,6 +121,13 @@ export const ru: Texts = {
     fewer: 'Свернуть',
     others: count => `ещё ${count}`,
     started: what => `Начато: ${what}`,
+    numberFrom: (isWhole, min, max) =>
+      [
+        isWhole ? 'Целое число' : 'Число',
+        min === undefined ? '' : max === undefined ? `, не меньше ${min}` : ` от ${min} до ${max}`,
+        '.',
+      ].join(''),
+    missing: 'Это нужно указать.',
     typeName: name => `Введите ${name} для подтверждения`,
     free: 'свободно',
     details: 'Подробности',

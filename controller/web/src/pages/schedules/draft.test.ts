@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { bodyOf, type Draft, draftOf, kindOf, newDraft, withKind } from './draft.ts';
+import { bodyOf, type Draft, draftOf, kindOf, missingOf, newDraft, withKind } from './draft.ts';
 
 const NOW = Date.parse('2026-03-01T12:00:00Z');
 const fresh = (changes: Partial<Draft> = {}): Draft => ({ ...newDraft('Europe/Berlin', NOW), ...changes });
@@ -46,4 +46,12 @@ test('a start that is not moved stays to the second', () => {
   expect(bodyOf({ ...draft, time: '03:00' }, before)).toMatchObject({
     start_date: '2026-01-01T02:00:00.000Z',
   });
+});
+
+test('a start that was emptied is missed, not left as it was', () => {
+  expect(missingOf(fresh())).toEqual([]);
+  expect(missingOf(fresh({ date: '', time: '' }))).toEqual(['date', 'time']);
+  const cron = fresh({ periodicity: 'cron', time: '' });
+  expect(missingOf(cron)).toEqual([]);
+  expect(bodyOf(cron)).toMatchObject({ start_date: '2026-03-01T23:00:00.000Z' });
 });

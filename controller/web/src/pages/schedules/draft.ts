@@ -40,6 +40,8 @@ export type Kind = 'full' | 'incremental' | 'increment';
 
 export type SettingsBody = Partial<Omit<Given, 'enabled'> & Pick<Schedule, 'start_date'>>;
 
+/** Of one that is not asked for a time. */
+const MIDNIGHT = '00:00';
 const TOMORROW_MS = 86_400_000;
 
 /** Each night at two. */
@@ -122,6 +124,12 @@ export function withKind(draft: Draft, kind: Kind): Draft {
   };
 }
 
+/** Fields of the start that are empty: a start that is left out would be another one than the form shows. */
+export function missingOf({ date, time, periodicity }: Draft): string[] {
+  const needed = periodicity === 'cron' ? { date } : { date, time };
+  return Object.entries(needed).flatMap(([field, text]) => (text === '' ? [field] : []));
+}
+
 /**
  * As the API takes it: what does not belong to what was chosen goes back to its default.
  * @param before the task that is changed: its start stays to the second, unless it is moved
@@ -130,7 +138,7 @@ export function bodyOf(draft: Draft, before?: Schedule): SettingsBody {
   const { date, time, enabled: _enabled, ...settings } = draft;
   const { periodicity, month_day, all, action } = settings;
   const isByWeek = periodicity === 'monthly' && month_day === 0;
-  const start = instantOf({ date, time }, settings.time_zone);
+  const start = instantOf({ date, time: time || MIDNIGHT }, settings.time_zone);
   return {
     ...settings,
     weekdays: periodicity === 'weekly' || isByWeek ? settings.weekdays : [],

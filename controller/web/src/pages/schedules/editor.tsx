@@ -13,11 +13,12 @@ import { useNavigate, useParams } from 'react-router';
 import { answer, api, newKey, type Schedule } from '../../api/client.ts';
 import { timeZone } from '../../format.ts';
 import { CheckField, faultsOf, LongTextField, SelectField, TextField } from '../../parts/fields.tsx';
+import { isWritten } from '../../parts/number.ts';
 import { changesOf, useOpened } from '../../parts/opened.ts';
 import { ViewPage } from '../../parts/page.tsx';
 import { Failure, Shown } from '../../parts/shown.tsx';
 import { useWords } from '../../texts/index.tsx';
-import { ACTIONS, bodyOf, type Draft, draftOf, newDraft } from './draft.ts';
+import { ACTIONS, bodyOf, type Draft, draftOf, missingOf, newDraft } from './draft.ts';
 import { HowFields } from './how-fields.tsx';
 import { KeptFields } from './kept-fields.tsx';
 import { LimitFields } from './limit-fields.tsx';
@@ -49,7 +50,7 @@ export default function ScheduleEditorPage() {
 
 export interface FieldsProps {
   draft: Draft;
-  set: (changes: Partial<Draft>) => void;
+  set: (changes: Partial<Draft> | ((old: Draft) => Partial<Draft>)) => void;
   /** What is wrong with a field. */
   fault: (field: string) => string | undefined;
 }
@@ -64,18 +65,25 @@ function Editor({ before: shown, first }: { before?: Schedule; first: Draft }) {
   const [key] = useState(newKey);
   const [error, setError] = useState<unknown>(undefined);
   const [isBusy, setBusy] = useState(false);
-  const fault = faultsOf(error);
-  const set = (changes: Partial<Draft>) => setDraft(old => ({ ...old, ...changes }));
+  const refused = faultsOf(error);
+  const missing = missingOf(draft);
+  const fault = (field: string) => (missing.includes(field) ? texts.common.missing : refused(field));
+  // what cannot be saved is not looked at either
+  const [valid, setValid] = useState(first);
+  const isValid = missing.length === 0 && isWritten(draft);
+  if (isValid && valid !== draft) setValid(draft);
+  const set: FieldsProps['set'] = changes =>
+    setDraft(old => ({ ...old, ...(typeof changes === 'function' ? changes(old) : changes) }));
   const save = async (event: FormEvent) => {
     event.preventDefault();
-    if (isBusy) return;
+    if (isBusy || !isValid) return;
     setBusy(true);
     try {
       const { id } = await store(draft, before, key);
       await client.invalidateQueries({ queryKey: ['schedules'] });
       await navigate(`/schedules/${id}`);
-    } catch (refused) {
-      setError(refused);
+    } catch (why) {
+      setError(why);
       setBusy(false);
     }
   };
@@ -134,9 +142,9 @@ function Editor({ before: shown, first }: { before?: Schedule; first: Draft }) {
         change={enabled => set({ enabled })}
       />
       <Section title={words.wouldDo}>
-        <WouldDo body={bodyOf(draft, before)} />
-        {before !== undefined && draft.action === 'backup' && (
-          <RetentionOfDraft id={before.id} body={bodyOf(draft, before)} />
+        <WouldDo body={bodyOf(valid, before)} />
+        {before !== undefined && valid.action === 'backup' && (
+          <RetentionOfDraft id={before.id} body={bodyOf(valid, before)} />
         )}
       </Section>
       {error !== undefined && <Failure error={error} />}
@@ -144,7 +152,7 @@ function Editor({ before: shown, first }: { before?: Schedule; first: Draft }) {
         <ActionListItem>
           <Button
             type="submit"
-            isDisabled={isBusy || draft.verbose_name === ''}
+            isDisabled={isBusy || draft.verbose_name === '' || !isValid}
             isLoading={isBusy}
             spinnerAriaLabel={texts.loading}
           >

@@ -35,7 +35,7 @@ export function KeptFields({ draft, set, fault }: FieldsProps) {
               label={words.keptPeriods[period]}
               value={draft.keep[period] ?? 0}
               error={fault(`keep.${period}`)}
-              change={number => set({ keep: { ...draft.keep, [period]: number } })}
+              change={number => set(old => ({ keep: { ...old.keep, [period]: number } }))}
             />
           ))}
         </div>

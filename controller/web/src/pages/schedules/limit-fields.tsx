@@ -45,9 +45,10 @@ export function LimitFields({ draft, set, fault }: FieldsProps) {
           id="schedule-bandwidth"
           label={words.bandwidth}
           help={words.zeroNone}
-          value={Math.round(draft.bandwidth / MiB)}
+          unit={MiB}
+          value={draft.bandwidth}
           error={fault('bandwidth')}
-          change={number => set({ bandwidth: number * MiB })}
+          change={bandwidth => set({ bandwidth })}
         />
       )}
       <NumberField

@@ -67,7 +67,7 @@ export function WhenFields({ draft, set, fault }: FieldsProps) {
         type="date"
         label={periodicity === 'once' ? words.onDate : words.fromDate}
         value={draft.date}
-        error={fault('start_date')}
+        error={fault('date') ?? fault('start_date')}
         change={date => set({ date })}
       />
       {periodicity !== 'cron' && (
@@ -76,6 +76,7 @@ export function WhenFields({ draft, set, fault }: FieldsProps) {
           type="time"
           label={words.atTime}
           value={draft.time}
+          error={fault('time')}
           change={time => set({ time })}
         />
       )}
@@ -152,7 +153,8 @@ function MonthFields({ draft, set, fault }: FieldsProps) {
           max={LAST_DAY}
           value={draft.month_day}
           error={fault('month_day')}
-          change={month_day => set({ month_day: Math.min(month_day, LAST_DAY) })}
+          // it may be by weeks by now
+          change={month_day => set(old => (old.month_day === 0 ? {} : { month_day }))}
         />
       )}
     </>

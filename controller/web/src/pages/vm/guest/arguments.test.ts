@@ -14,6 +14,14 @@ test('what is written becomes what the agent takes; what is empty is left out', 
   });
 });
 
+test('a number that was written and deleted is not sent, and what is none is not taken for one', () => {
+  const known = argumentsOf('guest-set-time')!;
+  expect([valuesOf(known, { time: '' }), valuesOf(known, { time: '17' })]).toEqual([{}, { time: 17 }]);
+  expect(['', '17', '-1', '1.5', 'now'].map(time => isComplete(known, { time }))).toEqual([
+    ...[true, true, true, false, false],
+  ]);
+});
+
 test('commands without arguments are known, later ones are not', () => {
   expect([
     argumentsOf('guest-get-osinfo'),

@@ -70,8 +70,14 @@ export type Written = Readonly<Record<string, string>>;
 export const firstOf = (known: readonly Argument[]): Written =>
   Object.fromEntries(known.map(({ name, first = '' }) => [name, first]));
 
+/** Whether it is a whole number, or not there. */
+export const isNumber = (written: string): boolean => /^(-?\d+)?$/.test(written);
+
 export const isComplete = (known: readonly Argument[], written: Written): boolean =>
-  known.every(({ name, isRequired }) => !isRequired || (written[name] ?? '') !== '');
+  known.every(({ name, kind, isRequired }) => {
+    const value = written[name] ?? '';
+    return (!isRequired || value !== '') && (kind !== 'number' || isNumber(value));
+  });
 
 /** As the agent takes them; what is empty is left out. @throws SyntaxError for what is no JSON */
 export function valuesOf(known: readonly Argument[], written: Written): Record<string, unknown> {

@@ -2,10 +2,18 @@ import { Button, Form } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { type FormEvent, useState } from 'react';
 import { answer, api, type Domain } from '../../../api/client.ts';
-import { LongTextField, NumberField, SelectField, TextField } from '../../../parts/fields.tsx';
+import { LongTextField, SelectField, TextField } from '../../../parts/fields.tsx';
 import { Failure, Shown } from '../../../parts/shown.tsx';
 import { useWords } from '../../../texts/index.tsx';
-import { type Argument, argumentsOf, firstOf, isComplete, valuesOf, type Written } from './arguments.ts';
+import {
+  type Argument,
+  argumentsOf,
+  firstOf,
+  isComplete,
+  isNumber,
+  valuesOf,
+  type Written,
+} from './arguments.ts';
 import { runCommand } from './command.ts';
 
 /** Any command of the guest agent, with a form for its arguments. */
@@ -114,7 +122,7 @@ function ArgumentField({ argument, value, change }: ArgumentFieldProps) {
     case 'json':
       return <LongTextField {...field} rows={4} help={words.asJson} />;
     case 'number':
-      return <NumberField {...field} value={Number(value)} change={number => change(String(number))} />;
+      return <TextField {...field} error={isNumber(value) ? undefined : texts.common.numberFrom(true)} />;
     case 'truth':
       return (
         <SelectField
