@@ -2,9 +2,11 @@
 import { type QueryClient, useQuery, useQueryClient } from '@tanstack/react-query';
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from 'react';
 import { ApiError, answer, api, onLoggedOut, type Session } from './api/client.ts';
+import { keepFor } from './live/kept-uploads.ts';
 import { throttledRefresh } from './live/refresh.ts';
 import { listen, type StreamState } from './live/stream.ts';
 import { forgetTasks } from './live/tasks.ts';
+import { forgetUploads } from './live/uploads.ts';
 
 const CHANNEL = 'virtkeep-session';
 /** The login is prolonged when this share of its life is left. */
@@ -45,6 +47,7 @@ async function ask(): Promise<Session | null> {
 /** Of somebody else nothing stays. */
 function forgetAll(client: QueryClient): void {
   forgetTasks();
+  forgetUploads();
   client.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== SESSION_KEY[0] });
 }
 
@@ -56,12 +59,14 @@ export function useLogin() {
     const session = await ask();
     // another tab may have logged somebody else in
     if (before && before.user.id !== session?.user.id) forgetAll(client);
+    if (session) keepFor(String(session.user.id));
     return session;
   };
   const query = useQuery({ queryKey: SESSION_KEY, queryFn: askAnew, staleTime: Number.POSITIVE_INFINITY });
   const took = useCallback(
     (session: Session | null) => {
       forgetAll(client);
+      if (session) keepFor(String(session.user.id));
       client.setQueryData(SESSION_KEY, session);
     },
     [client],
@@ -141,6 +146,7 @@ export function SessionProvider({ session, children }: { session: Session; child
           if (!(error instanceof ApiError && error.status === 401)) throw error;
         });
         forgetAll(client);
+        keepFor('');
         client.setQueryData(SESSION_KEY, null);
         tellOthers();
       },

@@ -4,6 +4,7 @@
  */
 import { useSyncExternalStore } from 'react';
 import { ApiError, type BackupFile, type Schemas } from '../api/client.ts';
+import { askingBeforeLeaving } from '../parts/leaving.ts';
 import { keep, kept } from './kept-uploads.ts';
 
 export interface Upload {
@@ -111,14 +112,22 @@ export async function forget(key: string): Promise<void> {
   if (job.path !== undefined && job.upload.file === undefined) await call('DELETE', job.path);
 }
 
+/** All of them stop, and nothing is shown of them: somebody else may look now. */
+export function forgetUploads(): void {
+  for (const { upload } of jobs.values()) stop(upload.key);
+  jobs.clear();
+  tell();
+}
+
 async function work(): Promise<void> {
   if (present !== undefined) return;
   const job = [...jobs.values()].find(({ upload: { status } }) => status === 'waiting');
   if (job === undefined) return;
   present = new AbortController();
+  const { signal } = present;
   set(job, { status: 'sending' });
   try {
-    await send(job, present.signal);
+    await askingBeforeLeaving(() => send(job, signal));
   } catch (error) {
     if (job.upload.status === 'sending') set(job, { status: 'failed', error });
   } finally {
@@ -145,6 +154,7 @@ async function send(job: Job, signal: AbortSignal): Promise<void> {
     }
   }
   const done = (await (await call('GET', pathOf(job), { signal })).json()) as Schemas['Upload'];
+  signal.throwIfAborted();
   keep(job.upload.key, undefined);
   set(job, { status: 'done', file: done.file });
 }
@@ -167,6 +177,7 @@ async function begin(job: Job, signal: AbortSignal): Promise<void> {
     .join();
   const headers = { 'upload-length': String(size), 'upload-metadata': metadata };
   const created = await call('POST', PATH, { headers, signal });
+  signal.throwIfAborted();
   job.path = new URL(created.headers.get('location') ?? PATH, window.location.origin).pathname;
   keep(key, job.path);
   set(job, { offset: 0 });

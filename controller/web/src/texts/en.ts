@@ -853,6 +853,11 @@ export const en = {
     browse: 'Choose',
     fetch: 'Download from the guest',
     send: 'Send into the guest',
+    sendTitle: (path: string) => `Replace ${path} in the guest?`,
+    sendText: (file: string) =>
+      `If it is there, what it contains is lost from the first moment on; ${file} takes its place.`,
+    stop: 'Stop',
+    stopped: 'Stopped. Of a file that was being sent the guest has a part.',
     soFar: (size: string) => `${size} so far`,
     fetched: (path: string) => `${path} is here.`,
     sent: (path: string) => `${path} is in the guest.`,

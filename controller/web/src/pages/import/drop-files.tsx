@@ -1,5 +1,5 @@
 import { Button, Progress, ProgressSize } from '@patternfly/react-core';
-import { type DragEvent, useEffect, useRef, useState } from 'react';
+import { type DragEvent, useRef, useState } from 'react';
 import { Link } from 'react-router';
 import { forget, goOn, stop, type Upload, upload, useUploads } from '../../live/uploads.ts';
 import { Failure } from '../../parts/shown.tsx';
@@ -14,7 +14,6 @@ export function DropFiles({ pool }: { pool: string }) {
   const input = useRef<HTMLInputElement>(null);
   const [isOver, setOver] = useState(false);
   const isReady = pool !== '';
-  useAskBeforeLeaving(uploads.some(({ status }) => status === 'sending' || status === 'waiting'));
   const drop = (event: DragEvent) => {
     event.preventDefault();
     setOver(false);
@@ -57,16 +56,6 @@ export function DropFiles({ pool }: { pool: string }) {
       </ul>
     </>
   );
-}
-
-/** The browser asks before its page is closed. */
-function useAskBeforeLeaving(isBusy: boolean): void {
-  useEffect(() => {
-    if (!isBusy) return;
-    const ask = (event: BeforeUnloadEvent) => event.preventDefault();
-    window.addEventListener('beforeunload', ask);
-    return () => window.removeEventListener('beforeunload', ask);
-  }, [isBusy]);
 }
 
 function OneUpload({ upload: one }: { upload: Upload }) {

@@ -1,7 +1,9 @@
 import { Button, FileUpload, Form } from '@patternfly/react-core';
 import { useState } from 'react';
 import type { Domain } from '../../../api/client.ts';
+import { Confirm } from '../../../parts/confirm.tsx';
 import { Field, TextField } from '../../../parts/fields.tsx';
+import { askingBeforeLeaving } from '../../../parts/leaving.ts';
 import { Failure } from '../../../parts/shown.tsx';
 import { useWords } from '../../../texts/index.tsx';
 import { base64Of, bytesOf } from './arguments.ts';
@@ -12,7 +14,11 @@ const PIECE_BYTES = 512 * 1024;
 /** What a browser holds in its memory for this. */
 const MOST_BYTES = 256 * 1024 * 1024;
 
-type Told = (bytes: number) => void;
+/** While a file goes its way. */
+interface Way {
+  told: (bytes: number) => void;
+  signal: AbortSignal;
+}
 
 /** One file at a time, through the guest agent: out of the guest, and into it. */
 export function GuestFiles({ domain }: { domain: Domain }) {
@@ -22,28 +28,33 @@ export function GuestFiles({ domain }: { domain: Domain }) {
   const [file, setFile] = useState<File | undefined>();
   const [said, setSaid] = useState('');
   const [error, setError] = useState<unknown>(undefined);
-  const [isBusy, setBusy] = useState(false);
-  const told: Told = bytes => setSaid(words.soFar(format.size(bytes)));
-  const attempt = async (work: () => Promise<string>) => {
-    setBusy(true);
+  /** Undefined: nothing goes on. */
+  const [present, setPresent] = useState<AbortController | undefined>();
+  const [asks, setAsks] = useState<{ to: string; source: File } | undefined>();
+  const isBusy = present !== undefined;
+  const attempt = async (work: (way: Way) => Promise<string>) => {
+    const controller = new AbortController();
+    const { signal } = controller;
+    const told = (bytes: number) => setSaid(words.soFar(format.size(bytes)));
+    setPresent(controller);
     setError(undefined);
     setSaid('');
     try {
-      setSaid(await work());
+      setSaid(await askingBeforeLeaving(() => work({ told, signal })));
     } catch (refused) {
-      setError(refused);
-      setSaid('');
+      if (!signal.aborted) setError(refused);
+      setSaid(signal.aborted ? words.stopped : '');
     }
-    setBusy(false);
+    setPresent(undefined);
   };
-  const fetch = async () => {
-    const pieces = await readFile(domain.id, path, told);
+  const fetch = async (way: Way) => {
+    const pieces = await readFile(domain.id, path, way);
     keep(pieces, path.split(/[/\\]/).at(-1) || 'file');
     return words.fetched(path);
   };
-  const send = async (source: File) => {
-    await writeFile(domain.id, path, source, told);
-    return words.sent(path);
+  const send = async (to: string, source: File, way: Way) => {
+    await writeFile({ id: domain.id, path: to, source }, way);
+    return words.sent(to);
   };
   return (
     <Form onSubmit={event => event.preventDefault()}>
@@ -75,13 +86,27 @@ export function GuestFiles({ domain }: { domain: Domain }) {
         <Button
           variant="secondary"
           isDisabled={isBusy || path === '' || file === undefined}
-          onClick={() => file && void attempt(() => send(file))}
+          onClick={() => file && setAsks({ to: path, source: file })}
         >
           {words.send}
         </Button>
+        {isBusy && (
+          <Button variant="secondary" onClick={() => present.abort()}>
+            {words.stop}
+          </Button>
+        )}
       </span>
       <p role="status">{said}</p>
       {error !== undefined && <Failure error={error} />}
+      {asks !== undefined && (
+        <Confirm
+          title={words.sendTitle(asks.to)}
+          text={words.sendText(asks.source.name)}
+          submit={words.send}
+          act={async () => void attempt(way => send(asks.to, asks.source, way))}
+          close={() => setAsks(undefined)}
+        />
+      )}
     </Form>
   );
 }
@@ -103,10 +128,11 @@ interface Piece {
   eof: boolean;
 }
 
-function readFile(id: string, path: string, told: Told): Promise<Uint8Array<ArrayBuffer>[]> {
+function readFile(id: string, path: string, { told, signal }: Way): Promise<Uint8Array<ArrayBuffer>[]> {
   return withHandle(id, path, 'r', async handle => {
     const pieces: Uint8Array<ArrayBuffer>[] = [];
     for (let total = 0; total <= MOST_BYTES; told(total)) {
+      signal.throwIfAborted();
       const piece = (await runCommand(id, 'guest-file-read', { handle, count: PIECE_BYTES })) as Piece;
       if (piece.count > 0) pieces.push(bytesOf(piece['buf-b64']));
       total += piece.count;
@@ -116,9 +142,16 @@ function readFile(id: string, path: string, told: Told): Promise<Uint8Array<Arra
   });
 }
 
-function writeFile(id: string, path: string, source: File, told: Told): Promise<void> {
+interface Written {
+  id: string;
+  path: string;
+  source: File;
+}
+
+function writeFile({ id, path, source }: Written, { told, signal }: Way): Promise<void> {
   return withHandle(id, path, 'w', async handle => {
     for (let at = 0; at < source.size; told(at)) {
+      signal.throwIfAborted();
       const bytes = new Uint8Array(await source.slice(at, at + PIECE_BYTES).arrayBuffer());
       const { count } = (await runCommand(id, 'guest-file-write', {
         handle,
