@@ -10,6 +10,11 @@ export function withoutHidden(text: string): string {
   return text.replace(HIDDEN, ' ');
 }
 
+/** Whether it has characters that do more than to end a line. */
+export function hasHidden(text: string): boolean {
+  return withoutHidden(text.replaceAll('\n', '')) !== text.replaceAll('\n', '');
+}
+
 /** JSON on one line, or a line of one, with such characters escaped; it is the same JSON. */
 export function escapeHidden(json: string): string {
   return json.replace(HIDDEN, one => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`);

@@ -13,6 +13,13 @@ export type Query = Record<string, string | number | boolean | undefined>;
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 const IDLE_TIMEOUT_MS = 330_000;
 
+interface Call {
+  method: string;
+  path: string;
+  query: Query;
+  body?: Json | undefined;
+}
+
 interface Answer {
   status: number;
   text: string;
@@ -42,8 +49,9 @@ export class Client {
     });
   }
 
-  get<T = Json>(path: string, query: Query = {}): Promise<T> {
-    return this.#call('GET', path, query);
+  /** @param signal ends the request */
+  get<T = Json>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+    return this.#answer({ method: 'GET', path, query }, signal);
   }
 
   post<T = Json>(path: string, body: Json = {}, query: Query = {}): Promise<T> {
@@ -74,10 +82,14 @@ export class Client {
     this.#http.close();
   }
 
-  async #call<T>(method: string, path: string, query: Query, body?: Json): Promise<T> {
+  #call<T>(method: string, path: string, query: Query, body?: Json): Promise<T> {
+    return this.#answer({ method, path, query, body });
+  }
+
+  async #answer<T>({ method, path, query, body }: Call, signal?: AbortSignal): Promise<T> {
     const url = buildUrl(this.#session.url, path, query);
     const payload = body === undefined ? undefined : JSON.stringify(body);
-    const request = { method, url, payload, headers: this.#headers() };
+    const request = { method, url, payload, headers: this.#headers(), ...(signal ? { signal } : {}) };
     const answer = await this.#reach(request, () => this.#http.send(request));
     if (answer.status >= 200 && answer.status < 300) return (answer.text ? JSON.parse(answer.text) : {}) as T;
     throw new CliError(errorText(answer), exitCodeFor(answer.status));

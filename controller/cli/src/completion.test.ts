@@ -1,6 +1,7 @@
+import { execFileSync } from 'node:child_process';
 import { expect, test } from '@jest/globals';
 import { Command } from 'commander';
-import { candidates } from './completion.ts';
+import { candidates, SCRIPTS } from './completion.ts';
 
 function program(): Command {
   const root = new Command('virtkeep').option('--json').option('-o, --output <form>');
@@ -27,4 +28,11 @@ test('options, also those of the whole command, and what they take', async () =>
   expect(await after('backup', '--pool', '')).toEqual(['bulk', 'fast']);
   expect(await after('backup', '--pool', 'bulk', 'd')).toEqual(['database']);
   expect(await after('backup', '--', '')).toEqual([]);
+});
+
+test('bash offers names as they are, also those that look like patterns or have spaces', () => {
+  const run = `virtkeep() { printf '%s\\n' '*' 'web 2'; }
+${SCRIPTS.bash}
+COMP_WORDS=(virtkeep vms show ''); COMP_CWORD=3; _virtkeep; printf '%s\\n' "\${COMPREPLY[@]}"`;
+  expect(execFileSync('bash', ['-c', run], { encoding: 'utf8' })).toBe('\\*\nweb\\ 2\n');
 });

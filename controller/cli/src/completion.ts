@@ -1,7 +1,8 @@
 /** What may stand at the end of a command line that is not finished; pure but for the names that it asks for. */
 import type { Command, Option } from 'commander';
 
-export type Names = (kind: string) => Promise<string[]>;
+/** @param start of what is written already */
+export type Names = (kind: string, start: string) => Promise<string[]>;
 
 /**
  * @param words what stands after the name of the program; the last one is being written, and may be empty
@@ -17,7 +18,7 @@ export async function candidates(
   if (before.includes('--')) return [];
   const { command, given } = commandOf(program, before);
   const last = optionOf(command, before.at(-1) ?? '');
-  if (last?.required && !last.isBoolean()) return matching(await valuesOf(last, names), present);
+  if (last?.required && !last.isBoolean()) return matching(await valuesOf(last, present, names), present);
   if (present.startsWith('-')) return matching(optionsOf(command).flatMap(longOf), present);
   const children = command.commands
     .filter(child => !child.name().startsWith('__'))
@@ -26,7 +27,7 @@ export async function candidates(
   const args = command.registeredArguments;
   const argument = args[Math.min(given, args.length - 1)];
   if (argument === undefined || (given >= args.length && !argument.variadic)) return [];
-  return matching(argument.argChoices ?? (await names(argument.name())), present);
+  return matching(argument.argChoices ?? (await names(argument.name(), present)), present);
 }
 
 /** The innermost command that is named, and how many arguments it has so far. */
@@ -63,9 +64,9 @@ function optionOf(command: Command, word: string): Option | undefined {
 const longOf = ({ long }: Option): string[] => (long ? [long] : []);
 
 /** The value of `--pool <pool>` is named as an argument would be. */
-async function valuesOf(option: Option, names: Names): Promise<string[]> {
+async function valuesOf(option: Option, present: string, names: Names): Promise<string[]> {
   if (option.argChoices) return option.argChoices;
-  return names(/<([a-z]+)(\.{3})?>/.exec(option.flags)?.[1] ?? '');
+  return names(/<([a-z]+)(\.{3})?>/.exec(option.flags)?.[1] ?? '', present);
 }
 
 function matching(all: readonly string[], start: string): string[] {
@@ -75,9 +76,8 @@ function matching(all: readonly string[], start: string): string[] {
 /** Scripts for shells, which ask the command itself. */
 export const SCRIPTS = {
   bash: `_virtkeep() {
-  local IFS=$'\\n'
-  COMPREPLY=($(virtkeep __complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
   local index
+  mapfile -t COMPREPLY < <(virtkeep __complete -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
   for index in "\${!COMPREPLY[@]}"; do COMPREPLY[index]=$(printf '%q' "\${COMPREPLY[index]}"); done
 }
 complete -o default -F _virtkeep virtkeep

@@ -1,6 +1,6 @@
-import { escapeHidden, withoutHidden } from '@virtkeep/shared/hidden-characters';
+import { escapeHidden, hasHidden, withoutHidden } from '@virtkeep/shared/hidden-characters';
 import Table from 'cli-table3';
-import { stringify } from 'yaml';
+import { Document, visit } from 'yaml';
 import { outputForm } from './output-form.ts';
 import { fitted, withAge, without } from './table.ts';
 
@@ -92,8 +92,20 @@ export function printJson(value: unknown): void {
     for (const name of [value].flat().map(nameOf)) print(clean(name));
     return;
   }
-  const text = form === 'yaml' ? stringify(value).trimEnd() : JSON.stringify(value, null, 2);
+  const text = form === 'yaml' ? asYaml(value) : JSON.stringify(value, null, 2);
   print(text.split('\n').map(escapeHidden).join('\n'));
+}
+
+/** Text with such characters is written as JSON has it, where they can be escaped, and is the same text to who reads it. */
+function asYaml(value: unknown): string {
+  const document = new Document(value, { aliasDuplicateObjects: false });
+  visit(document, {
+    Scalar: (_key, scalar) => {
+      if (typeof scalar.value === 'string' && (hasHidden(scalar.value) || scalar.value.endsWith('\n')))
+        scalar.type = 'QUOTE_DOUBLE';
+    },
+  });
+  return document.toString({ doubleQuotedAsJSON: true, lineWidth: 0 }).trimEnd();
 }
 
 /** By which people name a record. */

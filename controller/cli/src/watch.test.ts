@@ -7,5 +7,6 @@ test('the option is taken out of the arguments, and only where it is ours', () =
   expect(watchOf(['vm', 'exec', 'web', '--', 'x', '--watch'])).toEqual({
     args: ['vm', 'exec', 'web', '--', 'x', '--watch'],
   });
-  expect(() => watchOf(['vms', '--watch=soon'])).toThrow('no number of seconds');
+  for (const wrong of ['soon', '0', 'Infinity', '1e9'])
+    expect(() => watchOf(['vms', `--watch=${wrong}`])).toThrow('no number of seconds');
 });

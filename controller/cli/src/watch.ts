@@ -4,13 +4,12 @@ import type { Command } from 'commander';
 import { CliError, ExitCode } from './exit-codes.ts';
 
 const DEFAULT_S = 2;
+/** Longer a timer does not wait well. */
+const MOST_S = 86_400;
 const OPTION = '--watch';
 const CLEAR = '\u001b[2J\u001b[H';
 /** Of the last word of a command. */
-const SHOWS = [
-  ...['list', 'show', 'nodes', 'vms', 'queue', 'calendar', 'runs', 'preview', 'retention', 'events', 'audit'],
-  ...['tags', 'users', 'tokens', 'tasks', 'protection'],
-];
+const SHOWS = [...['list', 'show', 'queue', 'calendar', 'runs', 'preview', 'retention', 'events', 'audit']];
 
 export interface Watch {
   /** The arguments without the option. */
@@ -26,7 +25,8 @@ export function watchOf(args: readonly string[]): Watch {
   const given = own.find(arg => arg === OPTION || arg.startsWith(`${OPTION}=`));
   if (given === undefined) return { args: [...args] };
   const everyS = given === OPTION ? DEFAULT_S : Number(given.slice(OPTION.length + 1));
-  if (!(everyS >= 1)) throw new CliError(`${given} is no number of seconds of 1 or more.`, ExitCode.usage);
+  if (!(everyS >= 1 && everyS <= MOST_S))
+    throw new CliError(`${given} is no number of seconds from 1 to ${MOST_S}.`, ExitCode.usage);
   return { args: args.filter(arg => arg !== given), everyS };
 }
 

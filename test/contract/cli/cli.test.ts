@@ -8,7 +8,8 @@ import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { programFile } from '../../lab/paths.ts';
 
 // A scripted REST server stands in for the controller: what is tested is what the command sends, prints and returns.
-type Answer = { status?: number; body: unknown };
+/** A silent one is never given. */
+type Answer = { status?: number; body: unknown; isSilent?: boolean };
 type Script = (method: string, path: string, body: unknown) => Answer;
 
 const VM = '11111111-1111-4111-8111-111111111111';
@@ -35,6 +36,7 @@ beforeEach(async () => {
       const path = request.url ?? '';
       seen.push({ method: request.method ?? '', path, authorization: request.headers.authorization, body });
       const answer = script(request.method ?? '', path, body);
+      if (answer.isSilent) return;
       response.writeHead(answer.status ?? 200, { 'content-type': 'application/json' });
       response.end(JSON.stringify(answer.body));
     });
@@ -574,4 +576,10 @@ describe('download', () => {
     expect(result.stdout).toBe(content.toString());
     expect(seen.find(one => one.path.includes('download'))?.path).toContain('member=1_web.xml');
   });
+});
+
+test('a tab ends soon when the controller does not answer', async () => {
+  script = () => ({ body: {}, isSilent: true });
+  expect(await run(['__complete', '--', 'vms', 'show', 'w'])).toEqual({ code: 0, stdout: '', stderr: '' });
+  expect(seen.map(({ path }) => path)).toEqual(['/api/domains/?limit=1000&fields=verbose_name&name=w']);
 });

@@ -107,6 +107,8 @@ test('tags, users, tokens, events and the audit are listed and changed by name; 
   expect(token.trim().split('.')).toHaveLength(3);
   expect(await run(['tokens'])).toContain('script\tthe-administrator\t');
   await run(['tokens', 'revoke', 'script']);
+  const named = await run(['tokens', 'create', 'named', '-o', 'name'], `${PASSWORD}\n`);
+  expect(named.trim().split('.')).toHaveLength(3);
   const done = await run(['audit', '--outcome', 'done', '--since', '2026-01-01']);
   expect(done).toContain('POST /api/tags/:id/add-entities/');
   expect(await run(['audit', '--until', '2026-01-01'])).toBe('');

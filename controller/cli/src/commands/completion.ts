@@ -19,7 +19,7 @@ const COLLECTIONS: Readonly<Record<string, string>> = {
   tag: 'tags',
   target: 'notification-targets',
 };
-const MOST = 200;
+const MOST = 1000;
 /** Longer nobody waits after a tab. */
 const PATIENCE_MS = 1500;
 
@@ -44,19 +44,26 @@ export function addCompletion(program: Command): void {
 }
 
 /** None when nobody is logged in, or the controller does not answer at once. */
-async function namesOf(kind: string): Promise<string[]> {
+async function namesOf(kind: string, start: string): Promise<string[]> {
   const collection = COLLECTIONS[kind];
   if (collection === undefined) return [];
-  const listed = withClient(client => listOf(client, collection)).catch(() => []);
-  const late = new Promise<string[]>(resolve => setTimeout(() => resolve([]), PATIENCE_MS).unref());
-  return Promise.race([listed, late]);
+  // the process ends with its last request
+  const signal = AbortSignal.timeout(PATIENCE_MS);
+  return withClient(client => listOf(client, { collection, start, signal })).catch(() => []);
 }
 
-async function listOf(client: Client, collection: string): Promise<string[]> {
+interface Wanted {
+  collection: string;
+  start: string;
+  signal: AbortSignal;
+}
+
+async function listOf(client: Client, { collection, start, signal }: Wanted): Promise<string[]> {
   const name = collection === 'library' ? 'filename' : 'verbose_name';
-  const { results } = await client.get<{ results: Record<string, string>[] }>(`/api/${collection}/`, {
-    limit: MOST,
-    fields: name,
-  });
+  const { results } = await client.get<{ results: Record<string, string>[] }>(
+    `/api/${collection}/`,
+    { limit: MOST, fields: name, ...(start === '' ? {} : { name: start }) },
+    signal,
+  );
   return results.flatMap(record => record[name] ?? []);
 }

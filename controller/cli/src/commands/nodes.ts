@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import type { Client, Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { clean, note, print, printFields, printJson, printTable } from '../output.ts';
+import { outputForm } from '../output-form.ts';
 import { type Named, resolve } from '../resolve.ts';
 
 interface SetOptions {
@@ -23,7 +24,8 @@ export function addNodes(program: Command): void {
     .action(async (name: string | undefined, { address }: { address?: string }, command: Command) => {
       const body = { ...(name ? { verbose_name: name } : {}), ...(address ? { address } : {}) };
       const made = await withClient(client => client.post('/api/nodes/', body));
-      if (isJson(command)) return printJson(made);
+      // a name alone would lose what is shown this once
+      if (isJson(command) && outputForm() !== 'name') return printJson(made);
       note(
         `good until ${made.expires_on}; on the node: virtkeep-agent enroll --controller URL --token - < token`,
       );

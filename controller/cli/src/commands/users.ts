@@ -4,6 +4,7 @@ import { type GlobalOptions, withClient } from '../context.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import { count } from '../options.ts';
 import { clean, note, print, printJson, printTable } from '../output.ts';
+import { outputForm } from '../output-form.ts';
 import { askPassword } from '../prompt.ts';
 
 const ROLES = ['administrator', 'operator', 'auditor', 'backup_service'];
@@ -127,7 +128,8 @@ function addTokens(program: Command): void {
       const password = await askPassword('Your password: ');
       const body = { name, password, ...(days === undefined ? {} : { days }) };
       const made = await withClient(client => client.post('/api/tokens/', body));
-      if (isJson(command)) return printJson(made);
+      // a name alone would lose what is shown this once
+      if (isJson(command) && outputForm() !== 'name') return printJson(made);
       note(`${name}: until ${made.expires_on}; it is shown this once`);
       print(String(made.token));
     });
