@@ -1,4 +1,4 @@
-/** How every management page looks to a program that judges for people who do not see, or point, well: in both themes, wide and narrow. */
+/** How every management page looks to a program that judges for people who do not see, or point, well: and whether it fits a narrow screen. */
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { ended } from '../contract/rest/nodes-world.ts';
 import {
@@ -25,7 +25,7 @@ afterAll(async () => {
   await world?.close();
 });
 
-/** Rules of what changes with the colours and the width. */
+/** Of the narrow and the dark, judged on some pages that between them have every kind of part: what these rules judge is made of the parts. */
 const OF_LOOKS = [
   'color-contrast',
   'target-size',
@@ -33,6 +33,7 @@ const OF_LOOKS = [
   'aria-hidden-focus',
   'scrollable-region-focusable',
 ];
+const IN_DARK = ['Overview', 'Virtual machines', 'Restore', 'Change a schedule', 'Calendar', 'Account'];
 
 const at = (path: string) => `${world.url}/ui/${path}`;
 
@@ -45,7 +46,7 @@ async function follow(path: string, heading: string): Promise<void> {
   await page.getByRole('heading', { level: 1, name: heading, exact: true }).waitFor();
 }
 
-test('every page passes in light and dark, wide and 320 pixels wide, and nothing runs out of its side', async () => {
+test('every page passes, some in dark and 320 pixels wide too, and nothing runs out of its side', async () => {
   const { page } = seen;
   const { web } = world.domains;
   await failBackup(world, web);
@@ -96,12 +97,14 @@ test('every page passes in light and dark, wide and 320 pixels wide, and nothing
     before = heading;
     await settled(seen);
     await seen.inspect();
-    await seen.page.getByRole('button', { name: 'Dark theme' }).click();
     await page.setViewportSize({ width: 320, height: 700 });
-    await seen.inspect(OF_LOOKS);
+    if (IN_DARK.includes(heading)) {
+      await page.getByRole('button', { name: 'Dark theme' }).click();
+      await seen.inspect(OF_LOOKS);
+      await page.getByRole('button', { name: 'Light theme' }).click();
+    }
     const width = await page.evaluate('document.documentElement.scrollWidth');
     if (Number(width) > 320) seen.faults.push(`${path}: ${width} pixels wide`);
-    await seen.page.getByRole('button', { name: 'Light theme' }).click();
   }
   world.node.agent.succeed(task, {
     file: world.node.agent.setFile({ poolId: world.pool.id, domainId: world.domains.database.id }),

@@ -82,7 +82,6 @@ test('a schedule is made with a look at what it will do, changed, seen in the ca
   await page.locator('#schedule-keep-count-help').getByText('A whole number, 0 or more.').waitFor();
   expect([await kept.inputValue(), await button('Save').isDisabled()]).toEqual(['', true]);
   await kept.fill('2');
-  await seen.inspect();
   await button('Save').click();
   await page.getByRole('heading', { level: 1, name: 'each night' }).waitFor();
   await page.getByRole('grid', { name: 'Next runs' }).getByRole('row').nth(5).waitFor();
@@ -160,7 +159,6 @@ test('a user is added, changed and logged out; a token is shown once and revoked
   await dialog().getByRole('button', { name: 'Make a token' }).click();
   const token = await page.getByRole('textbox', { name: 'The token' }).inputValue();
   expect(token.split('.')).toHaveLength(3);
-  await seen.inspect();
   await button('Close').click();
   await row('nightly script').waitFor();
   expect(await page.content()).not.toContain(token.slice(-20));
@@ -188,7 +186,6 @@ test('machines are tagged together and found by it', async () => {
   await choose('the 2 selected', 'Tag');
   await dialog().getByLabel('Tag', { exact: false }).last().selectOption({ label: 'Make a tag' });
   await dialog().getByLabel('Name').fill('important');
-  await seen.inspect();
   await dialog().getByRole('button', { name: 'Add the tag' }).click();
   await row('web-1').getByText('important').waitFor();
   await page.getByLabel('Tag', { exact: true }).selectOption({ label: 'important' });
@@ -259,7 +256,6 @@ test('a disk of one machine is attached to another, and a command runs in a gues
   await dialog().getByLabel('DNS name of the directory').fill('corp.example.org');
   await dialog().getByLabel('Login of who may do this there').fill('joiner');
   await dialog().getByLabel('Password').fill('secret of the directory');
-  await seen.inspect();
   await dialog().getByRole('button', { name: 'Join a directory' }).click();
   await until(() => calls('join_directory').length > 0);
   expect(calls('join_directory').at(-1)!.request).toMatchObject({ login: 'joiner' });
@@ -344,7 +340,6 @@ test('an appliance of several machines becomes a machine: which, in which config
   await page.getByLabel('Which machine').selectOption('shop');
   await field('Configuration').selectOption({ label: 'Large' });
   await page.getByText('for work').waitFor();
-  await seen.inspect();
   await button('Next').click();
   await page.getByLabel('Node', { exact: false }).first().selectOption({ label: 'node-1' });
   await field('Name of the new machine').fill('shop');
@@ -400,7 +395,6 @@ test('what others sent is told, and who did it', async () => {
   await dialog().getByLabel('Name').fill('hook');
   await dialog().getByLabel('Address').fill('https://127.0.0.1:9/');
   await dialog().getByLabel('Secret by which messages are signed').fill('a secret of sixteen');
-  await seen.inspect();
   await dialog().getByRole('button', { name: 'Save' }).click();
   await row('hook').waitFor();
   await choose('hook', 'Send a test');

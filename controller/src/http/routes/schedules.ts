@@ -301,7 +301,7 @@ function calendarRoute(app: App, services: Services): void {
       schema: {
         tags,
         summary: 'What all scheduled tasks did and will do between two instants',
-        description: `At most ${MOST_DAYS} days, and 5000 runs: of tasks that run more often the later ones are left out.`,
+        description: `At most ${MOST_DAYS} days, and 5000 runs: where there are more, the oldest of those that were and the latest of those to come are left out.`,
         querystring: listQuery({
           from: Type.Optional(described(Time, 'the first instant; default: now')),
           to: Type.Optional(
@@ -352,7 +352,8 @@ function previewRoutes(app: App, services: Services): void {
   app.post(
     '/api/scheduled-tasks/preview/',
     {
-      config: { access: 'schedule.read', errors: REFERENCES },
+      // it changes nothing, and is asked for while somebody writes
+      config: { access: 'schedule.read', unaudited: true, errors: REFERENCES },
       schema: {
         tags,
         summary: 'The same of settings that are not those of a scheduled task yet',
@@ -393,7 +394,11 @@ function previewRoutes(app: App, services: Services): void {
   app.post(
     '/api/scheduled-tasks/:id/retention-preview/',
     {
-      config: { access: 'schedule.read', errors: ['schedule_not_found', ...SETTINGS_ERRORS] },
+      config: {
+        access: 'schedule.read',
+        unaudited: true,
+        errors: ['schedule_not_found', ...SETTINGS_ERRORS],
+      },
       schema: {
         tags,
         operationId: 'scheduled_tasks_retention_preview_of',

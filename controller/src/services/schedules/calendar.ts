@@ -6,6 +6,8 @@ import type { RunStatus } from './run-outcome.ts';
 /** Of one task: those of each hour of 62 days, and some more. */
 const MOST_OF_ONE = 1500;
 export const MOST_OCCURRENCES = 5000;
+/** Of these, whatever was: what is to come is not left out for it. */
+export const MOST_COMING = 3000;
 
 export interface Occurrence {
   scheduled_task: { id: string; verbose_name: string };
@@ -36,26 +38,30 @@ export function past(tasks: readonly ScheduledTaskRow[], runs: readonly Schedule
   }));
 }
 
-/** Of those that are due by themselves; at most `most`, the soonest of each task. */
+/** Of those that are due by themselves; at most `most`, the soonest of all tasks together. */
 export function coming(tasks: readonly ScheduledTaskRow[], { from, to }: Span, most: number): Occurrence[] {
-  const found: Occurrence[] = [];
-  for (const task of tasks) {
-    if (task.enabled !== 1 || task.next_run === null) continue;
+  const rows = tasks.flatMap(task => {
+    if (task.enabled !== 1 || task.next_run === null) return [];
+    const { id, verbose_name, next_run } = task;
     const definition = definitionIn(task);
     const times = dueTimesOf(definition);
-    const { id, verbose_name } = task;
-    let due = times.next(Math.max(from, Date.parse(task.next_run)) - 1);
-    for (let count = 0; due !== null && due < to && count < MOST_OF_ONE; count += 1) {
-      if (found.length >= most) return found;
-      found.push({
-        scheduled_task: { id, verbose_name },
-        time: new Date(due).toISOString(),
-        run: null,
-        status: null,
-        mode: modeOn(definition, due),
-      });
-      due = times.next(due);
+    const due = times.next(Math.max(from, Date.parse(next_run)) - 1);
+    return [{ scheduled_task: { id, verbose_name }, definition, times, due, count: 0 }];
+  });
+  const found: Occurrence[] = [];
+  while (found.length < most) {
+    let soonest: { row: (typeof rows)[number]; due: number } | undefined;
+    for (const row of rows) {
+      if (row.due === null || row.due >= to || row.count >= MOST_OF_ONE) continue;
+      if (soonest === undefined || row.due < soonest.due) soonest = { row, due: row.due };
     }
+    if (soonest === undefined) break;
+    const { row, due } = soonest;
+    const { scheduled_task, definition } = row;
+    const time = new Date(due).toISOString();
+    found.push({ scheduled_task, time, run: null, status: null, mode: modeOn(definition, due) });
+    row.due = row.times.next(due);
+    row.count += 1;
   }
   return found;
 }

@@ -9,7 +9,7 @@ import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { TagService } from '../tags/tags.ts';
 import type { TaskService, TaskState } from '../tasks/tasks.ts';
-import { coming, MOST_OCCURRENCES, type Occurrence, past, type Span } from './calendar.ts';
+import { coming, MOST_COMING, MOST_OCCURRENCES, type Occurrence, past, type Span } from './calendar.ts';
 import type { Clock } from './clock.ts';
 import {
   type DefinitionInput,
@@ -258,12 +258,13 @@ export class ScheduleService {
     return this.#preview(this.#define({ verbose_name: 'preview', ...input }, undefined), '');
   }
 
-  /** The runs that were, and those that will be, of all tasks; many of a span that is longer than months are left out. */
+  /** The runs that were, and those that will be, of all tasks; of too many those nearest to now. */
   async calendar({ from, to }: Span): Promise<Occurrence[]> {
     const { store } = this.#dependencies;
     const tasks = await store.tasks();
-    const runs = await store.runsBetween(new Date(from), new Date(to), MOST_OCCURRENCES);
-    return [...past(tasks, runs), ...coming(tasks, { from, to }, MOST_OCCURRENCES - runs.length)];
+    const due = coming(tasks, { from, to }, MOST_COMING);
+    const runs = await store.newestBetween(new Date(from), new Date(to), MOST_OCCURRENCES - due.length);
+    return [...past(tasks, runs.toReversed()), ...due];
   }
 
   async #estimate(definition: ScheduleDefinition, wish: Parameters<typeof forecastOf>[2]): Promise<number> {

@@ -208,13 +208,13 @@ export class ScheduleStore {
   }
 
   /** Of all tasks, as they were begun; `to` is not in it. */
-  runsBetween(from: Date, to: Date, most: number): Promise<ScheduledRunRow[]> {
+  newestBetween(from: Date, to: Date, most: number): Promise<ScheduledRunRow[]> {
     return this.#db
       .selectFrom('scheduled_runs')
       .selectAll()
       .where('created', '>=', from.toISOString())
       .where('created', '<', to.toISOString())
-      .orderBy('created')
+      .orderBy('created', 'desc')
       .limit(most)
       .execute();
   }

@@ -2,7 +2,7 @@
 import { TextInput, ToolbarItem } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery } from '@tanstack/react-query';
-import { useEffect, useState } from 'react';
+import { useCallback } from 'react';
 import { Link } from 'react-router';
 import { type AuditRecord, api, list, SELDOM } from '../api/client.ts';
 import { timeZone } from '../format.ts';
@@ -11,6 +11,7 @@ import { ViewPage } from '../parts/page.tsx';
 import { rightReason } from '../parts/reasons.ts';
 import { Shown } from '../parts/shown.tsx';
 import { useAsked } from '../parts/use-asked.ts';
+import { useTyped } from '../parts/use-settled.ts';
 import { useWords } from '../texts/index.tsx';
 
 const TYPING_MS = 300;
@@ -72,13 +73,8 @@ export default function AuditPage() {
 function UserFilter({ list: state }: { list: ListState }) {
   const { texts } = useWords();
   const present = state.filter('user');
-  const [typed, setTyped] = useState(present);
-  useEffect(() => setTyped(present), [present]);
-  useEffect(() => {
-    if (typed === present) return;
-    const timer = setTimeout(() => state.set({ user: typed }), TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [typed, present, state]);
+  const set = useCallback((user: string) => state.set({ user }), [state]);
+  const [typed, setTyped] = useTyped(present, set, TYPING_MS);
   return (
     <TextInput
       aria-label={texts.users.username}

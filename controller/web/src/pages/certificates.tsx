@@ -5,8 +5,8 @@ import { keepPreviousData, useQuery, useQueryClient } from '@tanstack/react-quer
 import { useState } from 'react';
 import { answer, api, list, type Schemas, SELDOM } from '../api/client.ts';
 import { ActionMenu } from '../parts/actions.tsx';
-import { Dialog } from '../parts/confirm.tsx';
-import { CheckField, TextField } from '../parts/fields.tsx';
+import { Dialog, TypedName } from '../parts/confirm.tsx';
+import { CheckField } from '../parts/fields.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { rightReason } from '../parts/reasons.ts';
@@ -136,12 +136,7 @@ function Revoke({ certificate, close }: { certificate: Certificate; close: () =>
         isOn={compromised}
         change={setCompromised}
       />
-      <TextField
-        id="certificate-serial"
-        label={texts.common.typeName(serial)}
-        value={typed}
-        change={setTyped}
-      />
+      <TypedName label={texts.common.typeName(serial)} typed={typed} type={setTyped} />
     </Dialog>
   );
 }

@@ -18,6 +18,7 @@ import { ActionMenu } from '../parts/actions.tsx';
 import { AskText, Confirm } from '../parts/confirm.tsx';
 import { PowerLabel, ProtectionLabel } from '../parts/labels.tsx';
 import { Empty, Filter, ListBar, useList } from '../parts/list.tsx';
+import { type Machines, useNames } from '../parts/names.ts';
 import { ViewPage } from '../parts/page.tsx';
 import { domainReason, rightReason } from '../parts/reasons.ts';
 import { Shown } from '../parts/shown.tsx';
@@ -37,7 +38,7 @@ export default function VmsPage() {
   const words = texts.vms;
   const state = useList(FILTERS);
   const navigate = useNavigate();
-  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [chosen, setChosen] = useState<Machines>(new Map());
   const [protection, power, node, tag] = FILTERS.map(state.filter);
   const filters = {
     ...state.query,
@@ -65,8 +66,9 @@ export default function VmsPage() {
   const tagNames = Object.fromEntries(
     (tags.data?.results ?? []).map(({ id, verbose_name }) => [id, verbose_name]),
   );
+  const namesOf = useNames();
   const [isTagging, setTagging] = useState(false);
-  const ids = [...chosen];
+  const ids = [...chosen.keys()];
   return (
     <ViewPage title={words.title}>
       <ListBar list={state} count={query.data?.count}>
@@ -83,13 +85,19 @@ export default function VmsPage() {
           </Button>
         </ToolbarItem>
         <ToolbarItem>
-          <ManyMenu ids={ids} tag={() => setTagging(true)} />
+          <ManyMenu machines={chosen} tag={() => setTagging(true)} />
         </ToolbarItem>
       </ListBar>
-      {isTagging && <TagDialog ids={ids} close={() => setTagging(false)} />}
+      {isTagging && <TagDialog machines={chosen} close={() => setTagging(false)} />}
       <p className="vk-small" role="status">
         {ids.length > MOST_AT_ONCE ? words.tooMany : ids.length > 0 ? texts.list.selected(ids.length) : ''}
+        {ids.length > 0 && `: ${namesOf(chosen)}`}
       </p>
+      {ids.length > 0 && (
+        <Button variant="link" isInline className="vk-block" onClick={() => setChosen(new Map())}>
+          {words.chooseNone}
+        </Button>
+      )}
       <Shown query={query}>
         {({ results }) =>
           results.length === 0 ? (
@@ -105,19 +113,18 @@ export default function VmsPage() {
 
 interface VmTableProps {
   domains: readonly Domain[];
-  chosen: ReadonlySet<string>;
-  choose: (ids: ReadonlySet<string>) => void;
+  chosen: Machines;
+  choose: (chosen: Machines) => void;
 }
 
 function VmTable({ domains, chosen, choose }: VmTableProps) {
   const { texts, format } = useWords();
   const words = texts.vms;
-  const ids = domains.map(({ id }) => id);
-  const isWhole = ids.every(id => chosen.has(id));
-  const turn = (ids: readonly string[], on: boolean) => {
-    const next = new Set(chosen);
-    for (const id of ids)
-      if (on) next.add(id);
+  const isWhole = domains.every(({ id }) => chosen.has(id));
+  const turn = (some: readonly Domain[], on: boolean) => {
+    const next = new Map(chosen);
+    for (const { id, verbose_name } of some)
+      if (on) next.set(id, verbose_name);
       else next.delete(id);
     choose(next);
   };
@@ -130,7 +137,7 @@ function VmTable({ domains, chosen, choose }: VmTableProps) {
               id="select-page"
               aria-label={texts.list.selectPage}
               isChecked={isWhole}
-              onChange={(_event, on) => turn(ids, on)}
+              onChange={(_event, on) => turn(domains, on)}
             />
           </Th>
           <Th modifier="wrap">{texts.common.name}</Th>
@@ -151,7 +158,7 @@ function VmTable({ domains, chosen, choose }: VmTableProps) {
                 id={`select-${domain.id}`}
                 aria-label={texts.list.selectRow(domain.verbose_name)}
                 isChecked={chosen.has(domain.id)}
-                onChange={(_event, on) => turn([domain.id], on)}
+                onChange={(_event, on) => turn([domain], on)}
               />
             </Td>
             <Td dataLabel={texts.common.name} className="vk-name">
@@ -185,7 +192,9 @@ function VmTable({ domains, chosen, choose }: VmTableProps) {
 type Many = 'start' | 'shutdown' | 'reboot' | 'snapshot';
 
 /** What is done with all that are chosen, as one task with a part for each. */
-function ManyMenu({ ids, tag }: { ids: readonly string[]; tag: () => void }) {
+function ManyMenu({ machines, tag }: { machines: Machines; tag: () => void }) {
+  const ids = [...machines.keys()];
+  const namesOf = useNames();
   const { texts } = useWords();
   const words = texts.vms;
   const asked = useAsked();
@@ -195,7 +204,7 @@ function ManyMenu({ ids, tag }: { ids: readonly string[]; tag: () => void }) {
   const run = async (action: Many, verbose_name?: string) => {
     const options = verbose_name === undefined ? {} : { options: { verbose_name } };
     const key = keyFor('/api/domains/multi-manager/', JSON.stringify([action, ids, options]));
-    const body = { action, entity_ids: [...ids], ...options, idempotency_key: key };
+    const body = { action, entity_ids: ids, ...options, idempotency_key: key };
     started(await begun(api.POST('/api/domains/multi-manager/', { params: { query: AT_ONCE }, body })));
   };
   const power = (action: Many, isDanger = false) => ({
@@ -225,7 +234,7 @@ function ManyMenu({ ids, tag }: { ids: readonly string[]; tag: () => void }) {
       {(asks === 'shutdown' || asks === 'reboot') && (
         <Confirm
           title={words.manyTitle(texts.vm[asks], ids.length)}
-          text={words.manyText}
+          text={`${namesOf(machines)}. ${words.manyText}`}
           submit={texts.vm[asks]}
           act={() => run(asks)}
           close={() => setAsks(undefined)}
@@ -235,6 +244,7 @@ function ManyMenu({ ids, tag }: { ids: readonly string[]; tag: () => void }) {
         <AskText
           title={words.manyTitle(texts.vm.makeSnapshot, ids.length)}
           label={texts.vm.snapshotName}
+          help={namesOf(machines)}
           before=""
           act={name => run('snapshot', name)}
           close={() => setAsks(undefined)}

@@ -110,33 +110,46 @@ export function Confirm({ title, text, submit, name, act, close }: ConfirmProps)
       close={close}
     >
       <p>{text}</p>
-      {name !== undefined && (
-        <FormGroup label={texts.common.typeName(name)} fieldId="confirm-name">
-          <TextInput
-            id="confirm-name"
-            value={typed}
-            autoComplete="off"
-            onChange={(_event, value) => setTyped(value)}
-          />
-        </FormGroup>
-      )}
+      {name !== undefined && <TypedName label={texts.common.typeName(name)} typed={typed} type={setTyped} />}
     </Dialog>
+  );
+}
+
+interface TypedNameProps {
+  label: string;
+  typed: string;
+  type: (typed: string) => void;
+}
+
+/** What is lost for good is named first. */
+export function TypedName({ label, typed, type }: TypedNameProps) {
+  return (
+    <FormGroup label={label} fieldId="confirm-name">
+      <TextInput
+        id="confirm-name"
+        value={typed}
+        autoComplete="off"
+        onChange={(_event, value) => type(value)}
+      />
+    </FormGroup>
   );
 }
 
 interface AskTextProps {
   title: string;
   label: string;
+  help?: string;
   before: string;
   act: (text: string) => Promise<unknown>;
   close: () => void;
 }
 
-export function AskText({ title, label, before, act, close }: AskTextProps) {
+export function AskText({ title, label, help, before, act, close }: AskTextProps) {
   const { texts } = useWords();
   const [text, setText] = useState(before);
   return (
     <Dialog title={title} submit={texts.common.save} act={() => act(text)} close={close}>
+      {help !== undefined && <p>{help}</p>}
       <FormGroup label={label} fieldId="asked-text">
         <TextArea
           id="asked-text"

@@ -11,10 +11,11 @@ import {
   ToolbarContent,
   ToolbarItem,
 } from '@patternfly/react-core';
-import { type ReactNode, useEffect, useState } from 'react';
+import { type ReactNode, useCallback, useEffect } from 'react';
 import { useSearchParams } from 'react-router';
 import { setting, storeSetting } from '../settings.ts';
 import { useWords } from '../texts/index.tsx';
+import { useTyped } from './use-settled.ts';
 
 const PER_PAGE = [20, 50, 100, 200];
 const DEFAULT_PER_PAGE = 50;
@@ -97,13 +98,8 @@ export function ListBar({ list, count, children, hasSearch = true }: ListBarProp
 
 function Search({ list }: { list: ListState }) {
   const { texts } = useWords();
-  const [typed, setTyped] = useState(list.name);
-  useEffect(() => setTyped(list.name), [list.name]);
-  useEffect(() => {
-    if (typed === list.name) return;
-    const timer = setTimeout(() => list.set({ name: typed }), TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [typed, list]);
+  const set = useCallback((name: string) => list.set({ name }), [list]);
+  const [typed, setTyped] = useTyped(list.name, set, TYPING_MS);
   return (
     <SearchInput
       aria-label={texts.list.search}

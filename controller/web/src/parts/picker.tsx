@@ -1,11 +1,12 @@
 /** Choosing some of many by looking for their names. */
 import { Button, Label, LabelGroup, SearchInput } from '@patternfly/react-core';
 import { keepPreviousData, useQuery } from '@tanstack/react-query';
-import { useEffect, useState } from 'react';
+import { useState } from 'react';
 import type { PageOf } from '../api/client.ts';
 import { useWords } from '../texts/index.tsx';
 import { Field, type FieldProps } from './fields.tsx';
 import { Failure } from './shown.tsx';
+import { useSettled } from './use-settled.ts';
 
 export interface Choice {
   id: string;
@@ -82,11 +83,7 @@ function Found({
   take,
 }: PickerProps & { name: string; take: (choice: Choice) => void }) {
   const { texts } = useWords();
-  const [asked, setAsked] = useState('');
-  useEffect(() => {
-    const timer = setTimeout(() => setAsked(name), TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [name]);
+  const asked = useSettled(name, TYPING_MS);
   const query = useQuery({
     queryKey: [...kind, 'found', asked],
     queryFn: () => find(asked),

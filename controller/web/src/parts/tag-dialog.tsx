@@ -6,15 +6,18 @@ import { answer, api, keyFor, list, type Tag } from '../api/client.ts';
 import { useWords } from '../texts/index.tsx';
 import { Dialog } from './confirm.tsx';
 import { SelectField, TextField } from './fields.tsx';
+import { type Machines, useNames } from './names.ts';
 
 type Change = 'add' | 'remove';
 
 /** Stands for a tag that is made. */
 const NEW = 'new';
 
-export function TagDialog({ ids, close }: { ids: readonly string[]; close: () => void }) {
+export function TagDialog({ machines, close }: { machines: Machines; close: () => void }) {
+  const ids = [...machines.keys()];
   const { texts } = useWords();
   const words = texts.tags;
+  const namesOf = useNames();
   const client = useQueryClient();
   const [change, setChange] = useState<Change>('add');
   const [tag, setTag] = useState('');
@@ -23,17 +26,17 @@ export function TagDialog({ ids, close }: { ids: readonly string[]; close: () =>
     queryKey: ['tags', 'all'],
     queryFn: () => list<Tag>(api.GET('/api/tags/', { params: { query: { limit: 1000 } } })),
   });
+  const make = async () => {
+    const { id } = await answer(
+      api.POST('/api/tags/', { body: { verbose_name, idempotency_key: keyFor('/api/tags/', verbose_name) } }),
+    );
+    // it is there, whatever becomes of the rest
+    await client.invalidateQueries({ queryKey: ['tags'] });
+    setTag(id);
+    return id;
+  };
   const act = async () => {
-    const id =
-      tag === NEW
-        ? (
-            await answer(
-              api.POST('/api/tags/', {
-                body: { verbose_name, idempotency_key: keyFor('/api/tags/', verbose_name) },
-              }),
-            )
-          ).id
-        : tag;
+    const id = tag === NEW ? await make() : tag;
     const options = {
       params: { path: { id } },
       body: { entities: ids.map(entity_uuid => ({ entity_uuid, entity_class: 'domain' })) },
@@ -56,6 +59,7 @@ export function TagDialog({ ids, close }: { ids: readonly string[]; close: () =>
     >
       {fault => (
         <>
+          <p>{namesOf(machines)}</p>
           <FormGroup role="radiogroup" isStack label={words.what} fieldId="tag-change">
             {(['add', 'remove'] as const).map(one => (
               <Radio
@@ -64,7 +68,11 @@ export function TagDialog({ ids, close }: { ids: readonly string[]; close: () =>
                 name="tag-change"
                 label={words.submit[one]}
                 isChecked={change === one}
-                onChange={() => setChange(one)}
+                onChange={() => {
+                  setChange(one);
+                  // from a new one nothing can be taken
+                  if (one === 'remove' && tag === NEW) setTag('');
+                }}
               />
             ))}
           </FormGroup>

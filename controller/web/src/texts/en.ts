@@ -213,6 +213,7 @@ export const en = {
     selected: (count: number) => `the ${count} selected`,
     tag: 'Tag',
     manyTitle: (what: string, count: number) => `${what}: ${many(count, 'machine', 'machines')}?`,
+    chooseNone: 'Select none',
     manyText: 'Each of them is asked to; whoever works on them is interrupted.',
   },
   vm: {
@@ -620,7 +621,8 @@ export const en = {
     today: 'Today',
     after: 'Later',
     moreOf: (count: number, day: string) => `${count} more of ${day}`,
-    firstOnly: (shown: number, count: number) => `The first ${shown} of ${count} runs.`,
+    nearestOnly: (shown: number) =>
+      `Too many runs: ${shown} are shown. The oldest of those that were and the latest of those to come are left out.`,
     targets: 'What',
     all: 'All machines',
     machines: (count: number) => many(count, 'machine or pool', 'machines or pools'),

@@ -217,6 +217,7 @@ export const ru: Texts = {
     selected: count => `выбранные (${count})`,
     tag: 'Отметить',
     manyTitle: (what, count) => `${what}: ${many(count, 'машина', 'машины', 'машин')}?`,
+    chooseNone: 'Снять выбор',
     manyText: 'Каждую из них попросят об этом; работа с ними прервётся.',
   },
   vm: {
@@ -618,7 +619,8 @@ export const ru: Texts = {
     today: 'Сегодня',
     after: 'Позже',
     moreOf: (count, day) => `ещё ${count} за ${day}`,
-    firstOnly: (shown, count) => `Первые ${shown} запусков из ${count}.`,
+    nearestOnly: shown =>
+      `Запусков слишком много, показано ${shown}. Не показаны самые старые из прошедших и самые поздние из будущих.`,
     targets: 'Что',
     all: 'Все машины',
     machines: count => many(count, 'машина или пул', 'машины или пула', 'машин или пулов'),

@@ -14,7 +14,10 @@ import { type Day, dateOf, dayOf, daysOf, moved, type View } from './days.ts';
 type Occurrence = Schemas['ScheduleOccurrence'];
 
 const VIEWS = ['month', 'week'] as const;
-const MOST = 1000;
+/** As many are asked for at once. */
+const PAGE = 1000;
+/** As many the controller tells of at most: the nearest to now. */
+const MOST = 5000;
 /** Of one day of a month; a week shows all. */
 const MOST_OF_DAY = 4;
 
@@ -27,10 +30,10 @@ export default function CalendarPage() {
   const day = dayOf(params.get('date') ?? '', today);
   const days = daysOf(view, day);
   const [first, last] = [days[0] as Day, days.at(-1) as Day];
-  const span = { from: first.begins.toISOString(), to: last.ends.toISOString(), limit: MOST };
+  const span = { from: first.begins.toISOString(), to: last.ends.toISOString() };
   const query = useQuery({
     queryKey: ['schedules', 'calendar', span],
-    queryFn: () => list<Occurrence>(api.GET('/api/scheduled-tasks/calendar/', { params: { query: span } })),
+    queryFn: ({ signal }) => allOf(span, signal),
     placeholderData: keepPreviousData,
   });
   const show = (next: { view?: View; date?: Date }) =>
@@ -68,15 +71,27 @@ export default function CalendarPage() {
         {title}
       </Title>
       <Shown query={query}>
-        {({ count, results }) => (
+        {occurrences => (
           <>
-            {count > results.length && <p className="vk-small">{words.firstOnly(results.length, count)}</p>}
-            <Days days={days} view={view} occurrences={results} />
+            {occurrences.length >= MOST && <p className="vk-small">{words.nearestOnly(MOST)}</p>}
+            <Days days={days} view={view} occurrences={occurrences} />
           </>
         )}
       </Shown>
     </ViewPage>
   );
+}
+
+async function allOf(span: { from: string; to: string }, signal: AbortSignal): Promise<Occurrence[]> {
+  const all: Occurrence[] = [];
+  for (;;) {
+    const query = { ...span, limit: PAGE, offset: all.length };
+    const { count, results } = await list<Occurrence>(
+      api.GET('/api/scheduled-tasks/calendar/', { params: { query }, signal }),
+    );
+    all.push(...results);
+    if (results.length === 0 || all.length >= Math.min(count, MOST)) return all;
+  }
 }
 
 interface DaysProps {

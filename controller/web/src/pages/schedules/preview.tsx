@@ -2,10 +2,10 @@
 import { Alert, Label } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery } from '@tanstack/react-query';
-import { useEffect, useState } from 'react';
 import { Link } from 'react-router';
 import { answer, api, list, type Schemas } from '../../api/client.ts';
 import { Shown } from '../../parts/shown.tsx';
+import { useSettled } from '../../parts/use-settled.ts';
 import { useWords } from '../../texts/index.tsx';
 import type { SettingsBody } from './draft.ts';
 
@@ -18,24 +18,12 @@ const MOST = 200;
 export const GOING_FIRST = 'action';
 const MOST_TARGETS = 50;
 
-/** The same some while after it was changed last. */
-function useSettled<T>(value: T): T {
-  const text = JSON.stringify(value);
-  const [settled, setSettled] = useState(value);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: its text says whether it is another one
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [text]);
-  return settled;
-}
-
 /** Of settings that are being written. */
 export function WouldDo({ body }: { body: SettingsBody }) {
-  const { verbose_name: _name, ...settings } = useSettled(body);
+  const { verbose_name: _name, ...settings } = useSettled(body, TYPING_MS);
   const query = useQuery({
     queryKey: ['preview', settings],
-    queryFn: () => answer(api.POST('/api/scheduled-tasks/preview/', { body: settings })),
+    queryFn: ({ signal }) => answer(api.POST('/api/scheduled-tasks/preview/', { body: settings, signal })),
     placeholderData: keepPreviousData,
     retry: false,
   });
@@ -43,14 +31,15 @@ export function WouldDo({ body }: { body: SettingsBody }) {
 }
 
 export function RetentionOfDraft({ id, body }: { id: string; body: SettingsBody }) {
-  const settings = useSettled(body);
+  const settings = useSettled(body, TYPING_MS);
   const query = useQuery({
     queryKey: ['preview', 'retention', id, settings],
-    queryFn: () =>
+    queryFn: ({ signal }) =>
       list<Verdict>(
         api.POST('/api/scheduled-tasks/{id}/retention-preview/', {
           params: { path: { id }, query: { limit: MOST, ordering: GOING_FIRST } },
           body: settings,
+          signal,
         }),
       ),
     placeholderData: keepPreviousData,

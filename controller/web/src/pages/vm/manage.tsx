@@ -14,7 +14,7 @@ import {
   type Task,
 } from '../../api/client.ts';
 import type { Action } from '../../parts/actions.tsx';
-import { Confirm, Dialog } from '../../parts/confirm.tsx';
+import { Confirm, Dialog, TypedName } from '../../parts/confirm.tsx';
 import { CheckField, LongTextField, SelectField, TextField } from '../../parts/fields.tsx';
 import { changesOf, useOpened } from '../../parts/opened.ts';
 import { PoolOptions } from '../../parts/pool-options.tsx';
@@ -97,7 +97,7 @@ export function useManageActions(domain: Domain): { actions: Action[]; dialog: R
   const dialog = (
     <>
       {asks === 'edit' && <Edit domain={domain} close={close} />}
-      {asks === 'tag' && <TagDialog ids={[id]} close={close} />}
+      {asks === 'tag' && <TagDialog machines={new Map([[id, domain.verbose_name]])} close={close} />}
       {asks === 'clone' && <Clone domain={domain} close={close} />}
       {asks === 'remove' && <Remove domain={domain} close={close} />}
       {asks === 'change' && (
@@ -263,7 +263,7 @@ function Remove({ domain, close }: AskProps) {
     >
       <p>{full ? words.removeFullText : words.removeText}</p>
       <CheckField id="remove-full" label={words.withDisks} isOn={full} change={setFull} />
-      <TextField id="remove-name" label={texts.common.typeName(name)} value={typed} change={setTyped} />
+      <TypedName label={texts.common.typeName(name)} typed={typed} type={setTyped} />
     </Dialog>
   );
 }
