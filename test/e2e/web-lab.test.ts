@@ -144,10 +144,10 @@ test('each restore point becomes a machine in another pool, which boots', async 
   }
 });
 
-/** A choice names the pool and what is free there. */
+/** A choice names the pool and what is free there; it comes when the pools are known. */
 async function poolLabel(name: string): Promise<string> {
-  const labels = await page.getByLabel('Data pool').locator('option').allInnerTexts();
-  return labels.find(label => label.startsWith(name))!;
+  const choice = page.getByLabel('Data pool').locator('option').filter({ hasText: name }).first();
+  return (await choice.textContent())!;
 }
 
 test('a disk is lent to another machine, which reads it, and is given back', async () => {

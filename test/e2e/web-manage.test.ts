@@ -287,12 +287,15 @@ test('a file is brought in by parts, goes on after it was cut off, and is there 
     expect(readFileSync(join(root, 'pool', 'backups', 'appliance.ova')).equals(bytes)).toBe(true);
     // whoever logs in after it in the same tab sees nothing of it
     await button('Leave out appliance.ova').waitFor();
-    await button('Account and appearance').click();
+    await page.getByRole('button', { name: 'Account and appearance' }).click();
     await page.getByRole('menuitem', { name: 'Log out' }).click();
     await page.getByLabel('User name').fill('the-operator');
     await page.getByLabel('Password').fill(PASSWORD);
     await button('Log in').click();
-    await page.getByRole('list', { name: 'Uploads' }).waitFor({ state: 'attached' });
+    await page.getByRole('button', { name: 'Account and appearance' }).waitFor();
+    await page.getByRole('link', { name: 'Import' }).click();
+    await page.getByRole('heading', { level: 1, name: 'Import' }).waitFor();
+    await settled(seen);
     expect(await page.content()).not.toContain('Leave out appliance.ova');
     expect(await page.evaluate('Object.keys(localStorage)')).not.toContain('virtkeep.uploads');
     const cut = seen.faults.filter(fault => !fault.includes('ERR_CONNECTION_RESET'));
@@ -378,6 +381,8 @@ test('a new controller says what is to be done first', async () => {
     await dialog().getByText('Make a token').waitFor();
   } finally {
     await seen.page.close();
+    // a browser opens connections before it has a request for them, and a server waits for these
+    rest.app.server.closeAllConnections();
     rest.draining.abort(new VirtkeepError('draining'));
     await rest.close();
   }
