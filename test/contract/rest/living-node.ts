@@ -20,6 +20,7 @@ export class LivingNode {
   constructor(agent: FakeAgent, now: () => Date) {
     this.#agent = agent;
     this.#now = now;
+    agent.showsFiles = true;
     agent.whenStarted = ({ kind, request }) => {
       if (!this.isSlow) this.end(kind, request);
     };

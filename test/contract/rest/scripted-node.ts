@@ -11,7 +11,7 @@ import {
   BackupServiceDefinition,
   type BackupServiceImplementation,
   type DownloadBackupRequest,
-  type ShowBackupResponse,
+  ShowBackupResponse,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import {
@@ -126,6 +126,8 @@ export class FakeAgent {
   freshGuestInfo: GuestInfo | undefined;
   readonly sshKeys = new Map<string, string[]>();
   show: ShowBackupResponse | undefined;
+  /** Without `show` it shows the files that it has, and finds no others. */
+  showsFiles = false;
   /** The bytes of files, by file name; of members, by `<file name>#<member>`. */
   readonly contents = new Map<string, Buffer>();
   /** ISO images; undefined: an agent of the version before, which has none. */
@@ -506,7 +508,14 @@ export class FakeAgent {
           ...file(request.extendFileId || request.fileId),
           { id: request.domainId, entityClass: EntityClass.DOMAIN },
         ]),
-      show: async () => {
+      show: async ({ file: asked }) => {
+        if (!this.show && this.showsFiles) {
+          const isIt = ({ poolId, filename }: BackupFile) =>
+            poolId === asked?.poolId && filename === asked.filename;
+          const found = [...this.files.values()].find(isIt);
+          if (!found) throw new VirtkeepError('file_not_found', { id: asked?.filename ?? '' });
+          return ShowBackupResponse.fromPartial({ file: found });
+        }
         if (!this.show) throw new VirtkeepError('archive_damaged', { path: 'x', reason: 'no configuration' });
         return this.show;
       },
