@@ -52,6 +52,12 @@ async function choose(of: string, action: string): Promise<void> {
   await page.getByRole('menuitem', { name: action, exact: true }).click();
 }
 
+/** As `forgive`, of a refusal that there was: the console may tell of it after the page has. */
+async function forgiveOne(status: number): Promise<void> {
+  await until(() => seen.faults.some(fault => fault.includes(`status of ${status}`)));
+  forgive(status);
+}
+
 /** The browser writes into its console that a call was refused, which is no fault of the page. */
 function forgive(status: number): void {
   for (let index = seen.faults.length - 1; index >= 0; index -= 1)
@@ -107,7 +113,7 @@ test('a schedule is made with a look at what it will do, changed, seen in the ca
   await button('Save').click();
   await page.locator('#schedule-name-help').waitFor();
   expect(await page.locator('#schedule-name').getAttribute('aria-invalid')).toBe('true');
-  forgive(409);
+  await forgiveOne(409);
   await goTo(seen, at('schedules/calendar'), 'Calendar');
   await page.getByRole('link', { name: 'each night' }).first().waitFor();
   await button('Week').click();
@@ -140,7 +146,7 @@ test('a user is added, changed and logged out; a token is shown once and revoked
   await dialog().getByLabel('New password').fill('short');
   await dialog().getByRole('button', { name: 'Add a user' }).click();
   await page.locator('#user-password-help').getByText('at least 10 characters', { exact: false }).waitFor();
-  forgive(400);
+  await forgiveOne(400);
   await dialog().getByLabel('New password').fill('correct horse battery');
   await seen.inspect();
   await dialog().getByRole('button', { name: 'Add a user' }).click();

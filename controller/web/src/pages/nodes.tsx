@@ -15,7 +15,7 @@ import { useSearchParams } from 'react-router';
 import { answer, api, keyFor, list, type NodeRecord, type Pool, type Schemas } from '../api/client.ts';
 import { ActionButton, ActionMenu } from '../parts/actions.tsx';
 import { Confirm, Dialog } from '../parts/confirm.tsx';
-import { LongTextField, SelectField } from '../parts/fields.tsx';
+import { DescriptionField, SelectField } from '../parts/fields.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
 import { useOpened } from '../parts/opened.ts';
@@ -288,14 +288,7 @@ function EditNode({ node: shown, done, close }: EditNodeProps) {
           >
             <PoolOptions pools={pools.data?.results} />
           </SelectField>
-          <LongTextField
-            id="node-description"
-            label={texts.common.description}
-            maxLength={4096}
-            value={description}
-            error={fault('description')}
-            change={setDescription}
-          />
+          <DescriptionField of="node" value={description} fault={fault} change={setDescription} />
         </>
       )}
     </Dialog>

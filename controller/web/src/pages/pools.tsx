@@ -5,7 +5,7 @@ import { useState } from 'react';
 import { AT_ONCE, answer, api, begun, keyFor, list, type Pool } from '../api/client.ts';
 import { ActionMenu } from '../parts/actions.tsx';
 import { Dialog } from '../parts/confirm.tsx';
-import { CheckField, LongTextField, NumberField } from '../parts/fields.tsx';
+import { CheckField, DescriptionField, NumberField } from '../parts/fields.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
 import { isWritten } from '../parts/number.ts';
@@ -198,14 +198,7 @@ function EditPool({ pool: shown, close }: { pool: Pool; close: () => void }) {
             isOn={outside}
             change={setOutside}
           />
-          <LongTextField
-            id="pool-description"
-            label={texts.common.description}
-            maxLength={4096}
-            value={description}
-            error={fault('description')}
-            change={setDescription}
-          />
+          <DescriptionField of="pool" value={description} fault={fault} change={setDescription} />
         </>
       )}
     </Dialog>

@@ -7,7 +7,7 @@ import { Link } from 'react-router';
 import { answer, api, keyFor, list, SELDOM, type Tag } from '../api/client.ts';
 import { ActionButton, ActionMenu } from '../parts/actions.tsx';
 import { Confirm, Dialog } from '../parts/confirm.tsx';
-import { LongTextField, TextField } from '../parts/fields.tsx';
+import { DescriptionField, TextField } from '../parts/fields.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { rightReason } from '../parts/reasons.ts';
@@ -154,14 +154,7 @@ function EditTag({ tag, close }: { tag?: Tag; close: () => void }) {
             error={fault('verbose_name')}
             change={setName}
           />
-          <LongTextField
-            id="tag-description"
-            label={texts.common.description}
-            maxLength={4096}
-            value={description}
-            error={fault('description')}
-            change={setDescription}
-          />
+          <DescriptionField of="tag" value={description} fault={fault} change={setDescription} />
         </>
       )}
     </Dialog>

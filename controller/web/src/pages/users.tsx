@@ -7,7 +7,7 @@ import { useParams } from 'react-router';
 import { answer, api, keyFor, list, SELDOM, type User } from '../api/client.ts';
 import { ActionButton, ActionMenu } from '../parts/actions.tsx';
 import { Confirm, Dialog } from '../parts/confirm.tsx';
-import { CheckField, LongTextField, SelectField, TextField } from '../parts/fields.tsx';
+import { CheckField, DescriptionField, SelectField, TextField } from '../parts/fields.tsx';
 import { ListBar, useList } from '../parts/list.tsx';
 import { changesOf, useOpened } from '../parts/opened.ts';
 import { ViewPage } from '../parts/page.tsx';
@@ -180,14 +180,7 @@ function EditUser({ user: shown, close }: { user: User; close: () => void }) {
             isOn={enabled}
             change={setEnabled}
           />
-          <LongTextField
-            id="user-description"
-            label={texts.common.description}
-            maxLength={4096}
-            value={description}
-            error={fault('description')}
-            change={setDescription}
-          />
+          <DescriptionField of="user" value={description} fault={fault} change={setDescription} />
         </>
       )}
     </Dialog>
@@ -297,14 +290,7 @@ function AddUser({ close }: { close: () => void }) {
             change={setPassword}
           />
           <RoleField role={role} change={setRole} error={fault('role')} />
-          <LongTextField
-            id="user-description"
-            label={texts.common.description}
-            maxLength={4096}
-            value={description}
-            error={fault('description')}
-            change={setDescription}
-          />
+          <DescriptionField of="user" value={description} fault={fault} change={setDescription} />
         </>
       )}
     </Dialog>

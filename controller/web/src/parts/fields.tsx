@@ -112,6 +112,29 @@ export function LongTextField(props: Omit<TextFieldProps, 'type' | 'autoComplete
   );
 }
 
+interface DescriptionFieldProps {
+  /** What is described: the beginning of the field's id. */
+  of: string;
+  value: string;
+  fault: (field: string) => string | undefined;
+  change: (value: string) => void;
+}
+
+/** The description that people give to a thing. */
+export function DescriptionField({ of, value, fault, change }: DescriptionFieldProps) {
+  const { texts } = useWords();
+  return (
+    <LongTextField
+      id={`${of}-description`}
+      label={texts.common.description}
+      maxLength={4096}
+      value={value}
+      error={fault('description')}
+      change={change}
+    />
+  );
+}
+
 interface NumberFieldProps extends FieldProps, NumberRange {
   value: number;
   /** Gets NaN for what is none of the range; the field says so itself. */

@@ -15,7 +15,7 @@ import {
 } from '../../api/client.ts';
 import type { Action } from '../../parts/actions.tsx';
 import { Confirm, Dialog, TypedName } from '../../parts/confirm.tsx';
-import { CheckField, LongTextField, SelectField, TextField } from '../../parts/fields.tsx';
+import { CheckField, DescriptionField, SelectField, TextField } from '../../parts/fields.tsx';
 import { changesOf, useOpened } from '../../parts/opened.ts';
 import { PoolOptions } from '../../parts/pool-options.tsx';
 import { domainReason, rightReason } from '../../parts/reasons.ts';
@@ -163,14 +163,7 @@ function Edit({ domain: shown, close }: AskProps) {
             error={fault('verbose_name')}
             change={setName}
           />
-          <LongTextField
-            id="vm-description"
-            label={texts.common.description}
-            maxLength={4096}
-            value={description}
-            error={fault('description')}
-            change={setDescription}
-          />
+          <DescriptionField of="vm" value={description} fault={fault} change={setDescription} />
         </>
       )}
     </Dialog>
