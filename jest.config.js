@@ -1,3 +1,6 @@
+import { globSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
 // Unit tests stand beside their source, the others under test/. `soak` is what takes long or needs much.
 
 // Long ones, most of them twins of one that `make test` runs: compressed, of another victim or storage, random, of more disks.
@@ -26,6 +29,11 @@ const FEW = [
   'test/integration/export/export-faults',
   'test/integration/restore/{appliance,config,convert,convert-ovf,convert-virtnbd,import-disk-faults}',
 ];
+// what opens the database of a controller, by itself or through one of these, runs on PostgreSQL, too
+const OPENS_DATABASE = /(test-database|test-server|\/test-kit|\/app|-world|\.\/world)\.ts'/;
+const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications,rest,scale}/*.test.ts']
+  .flatMap(pattern => globSync(pattern, { cwd: import.meta.dirname }))
+  .filter(file => OPENS_DATABASE.test(readFileSync(join(import.meta.dirname, file), 'utf8')));
 const files = names => names.map(name => `<rootDir>/${name}.test.ts`);
 const base = {
   testEnvironment: '<rootDir>/test/environment.js',
@@ -46,6 +54,14 @@ export default {
   reporters: ['default', '<rootDir>/test/summary-reporter.js'],
   projects: [
     { ...base, displayName: 'unit', testMatch: ['<rootDir>/{shared,agent,controller}/**/src/**/*.test.ts'] },
+    {
+      ...base,
+      displayName: 'postgres',
+      testMatch: onPostgres.map(file => `<rootDir>/${file}`),
+      globalSetup: '<rootDir>/test/postgres-setup.js',
+      globalTeardown: '<rootDir>/test/postgres-teardown.js',
+      testEnvironmentOptions: { database: 'postgres' },
+    },
     { ...base, displayName: 'contract', testMatch: ['<rootDir>/test/{contract,model}/**/*.test.ts'] },
     {
       ...base,

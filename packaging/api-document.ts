@@ -16,7 +16,7 @@ import { openDatabase } from '../controller/src/store/database.ts';
 /** OpenAPI 3.1 as JSON. */
 export async function apiDocument(): Promise<string> {
   const stateDir = mkdtempSync(join(tmpdir(), 'virtkeep-document-'));
-  const db = await openDatabase(':memory:');
+  const db = await openDatabase({ kind: 'sqlite', path: ':memory:' });
   try {
     const core = createCoreServices({
       config: configSchema.parse({ state_dir: stateDir }),

@@ -21,6 +21,9 @@ export default class OrdinaryGlobalEnvironment extends TestEnvironment {
       if (!own.has(key) || SHARED.has(key))
         this.#take(key, Reflect.getOwnPropertyDescriptor(intercepted, key));
     this.global.global = this.global;
+    // which database the tests of the project are about (store/test-database.ts)
+    const { database } = config.projectConfig.testEnvironmentOptions;
+    if (database) this.global.process.env.VIRTKEEP_TEST_DATABASE = database;
     this.global.Error.stackTraceLimit = 100;
     this.moduleMocker = new this.moduleMocker.constructor(this.global);
     const { projectConfig } = config;

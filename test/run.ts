@@ -48,7 +48,7 @@ interface Lane {
  */
 const LANES: readonly Lane[] = [
   {
-    projects: ['unit', 'contract'],
+    projects: ['unit', 'contract', 'postgres'],
     flags: ['--testTimeout=300000'],
     workers: 2,
     limitMinutes: 80,

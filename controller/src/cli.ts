@@ -1,7 +1,6 @@
 /** The command line of the controller. Administration works on the state directory, also while the server runs. */
 import { mkdirSync } from 'node:fs';
 import { userInfo } from 'node:os';
-import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { parseArgs } from 'node:util';
 import { runDaemonCommand, UsageError } from '@virtkeep/shared/daemon-cli';
@@ -9,7 +8,9 @@ import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { createLogger } from '@virtkeep/shared/log';
 import { SERVICE_ROLES } from '@virtkeep/shared/permissions';
 import { type ControllerConfig, configSchema, loadControllerConfig } from './config.ts';
+import { databaseTarget } from './database-target.ts';
 import { VERSION } from './http/openapi.ts';
+import { migrateDatabase } from './migrate-database.ts';
 import { ensureCa, issueServiceCertificate } from './pki/index.ts';
 import { serve } from './serve.ts';
 import { UserService } from './services/accounts/users.ts';
@@ -17,8 +18,8 @@ import { certificateRow } from './services/nodes/certificate-register.ts';
 import { makeEnrolment } from './services/nodes/enrolment.ts';
 import { actAsStateOwner } from './state-owner.ts';
 import { openDatabase } from './store/database.ts';
-import { loadNativePart } from './store/dialect.ts';
 import type { Database } from './store/schema.ts';
+import { loadNativePart } from './store/sqlite.ts';
 
 const USAGE = `virtkeep-controller ${VERSION}
 
@@ -27,6 +28,8 @@ usage: virtkeep-controller [serve] [--config FILE]
        virtkeep-controller [--config FILE] node token [--name NAME] [--address HOST[:PORT]] [--replace NODE-ID]
        virtkeep-controller [--config FILE] cert issue --role reader|operator --name NAME [--out DIR] [--days N]
                                                                       (for a service that calls the agents)
+       virtkeep-controller [--config FILE] migrate-database --to URL|FILE [--password-file FILE]
+                                              (copies the database into another, empty one; no controller may run)
        virtkeep-controller --version | --help
 
 Without --config every setting has its default; packaging/controller.example.yaml describes them.
@@ -40,6 +43,8 @@ const OPTIONS = {
   role: { type: 'string' },
   out: { type: 'string' },
   days: { type: 'string' },
+  to: { type: 'string' },
+  'password-file': { type: 'string' },
   'end-tokens': { type: 'boolean' },
   version: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
@@ -68,6 +73,10 @@ async function runCommand(argv: string[]): Promise<void> {
     }
     if (command === 'node' && action === 'token' && subject === undefined) {
       return printToken(config, values);
+    }
+    if (command === 'migrate-database' && action === undefined) {
+      const options = { to: values.to, passwordFile: values['password-file'] };
+      return migrateDatabase(config, options, line => void process.stdout.write(`${line}\n`));
     }
     if (command === 'cert' && action === 'issue' && subject === undefined) {
       await withDatabase(config, () => ensureCa(config.state_dir));
@@ -150,7 +159,7 @@ async function issueCert(
 }
 
 async function withDatabase<T>(config: ControllerConfig, work: (db: Database) => Promise<T>): Promise<T> {
-  const db = await openDatabase(join(config.state_dir, 'controller.db'));
+  const db = await openDatabase(await databaseTarget(config));
   try {
     return await work(db);
   } finally {

@@ -13,7 +13,11 @@ function switchedOn(text: string): string {
 test('the example names every key, and its values are the defaults', () => {
   const example = parseConfig(switchedOn(readFileSync(EXAMPLE, 'utf8')), 'example', configSchema);
   const optional = { tls: {}, initial_admin: {}, api: {} };
-  const { tls, initial_admin: admin, api, ...rest } = example;
+  const { tls, initial_admin: admin, api, database, database_password_file, ...rest } = example;
+  expect([database, database_password_file]).toEqual([
+    expect.stringMatching('^postgres://'),
+    expect.stringMatching('^/'),
+  ]);
   expect({ ...rest, ...optional }).toEqual({ ...configSchema.parse({}), ...optional });
   expect(tls).toMatchObject({
     mode: 'self_signed',
@@ -39,7 +43,40 @@ test.each([
   ['a port out of range', 'listen: {port: 70000}', 'listen.port'],
   ['certificate files that are not named', 'tls: {mode: files}', 'certificate'],
   ['broken YAML', 'listen: {', 'YAML'],
+  ['a database of another kind', 'database: mysql://h/d', 'postgres://'],
+  ['a database without a name', 'database: postgres://h', 'must name the database'],
+  ['a database with a parameter nobody knows', 'database: postgres://h/d?ssl=1', 'parameter "ssl"'],
+  ['a password as a parameter', 'database: postgres://h/d?password=x', 'parameter "password"'],
+  ['a weak sslmode', 'database: postgres://h/d?sslmode=prefer', 'sslmode'],
+  ['a password file of a database in a file', 'database_password_file: /p', 'absent'],
+  [
+    'two passwords',
+    '{database: "postgres://u:p@h/d", database_password_file: /p}',
+    'must not be there beside a password',
+  ],
 ])('%s is refused by name', (_what, text, named) => {
   expect(() => parseConfig(text, 'test.yaml', configSchema)).toThrow(ConfigError);
   expect(() => parseConfig(text, 'test.yaml', configSchema)).toThrow(named);
+});
+
+test.each([
+  'database: "postgres://u:s3cr3t@h:port/d"',
+  'database: "mysql://u:s3cr3t@h/d"',
+  'database: "postgres://u:s3cr3t@h"',
+  'database: "postgres://u:s3cr3t%zz@h/d"',
+  'database: "postgres://u:s3cr3t/x@h/d/e"',
+  'database: "postgres://u:s3cr3t@h/d?x=y"',
+  '{database: "postgres://u:s3cr3t@h/d", database_password_file: /p}',
+])('%s is refused without its password', text => {
+  const refused = () => parseConfig(text, 'test.yaml', configSchema);
+  expect(refused).toThrow(/database(_password_file)?: /);
+  expect(refused).not.toThrow(/s3cr3t/);
+});
+
+test.each([
+  'postgres://h/d',
+  'postgresql://u:p@[::1]:5433/d?sslmode=verify-ca&sslrootcert=/ca.pem',
+  'postgres:///d?host=/run/postgresql&user=u',
+])('%s is a database', database => {
+  expect(configSchema.parse({ database }).database).toBe(database);
 });

@@ -2,12 +2,19 @@
 import { isAbsolute } from 'node:path';
 import { loadConfig } from '@virtkeep/shared/config';
 import { z } from 'zod';
+import { hasPassword, postgresUrlProblem } from './store/target.ts';
 
 export const MAX_TOKEN_LIFETIME_S = 30 * 86_400;
 
 const seconds = (fallback: number, max = 86_400) => z.number().positive().max(max).default(fallback);
 const absolutePath = z.string().refine(isAbsolute, 'must be an absolute path');
 const port = z.number().int().min(0).max(65_535);
+
+/** What is wrong is said without the URL: it may hold a password. */
+const postgresUrl = z.string().superRefine((text, context) => {
+  const message = postgresUrlProblem(text);
+  if (message !== undefined) context.addIssue({ code: 'custom', message });
+});
 
 const listenSchema = z.strictObject({
   host: z.string().min(1).optional(),
@@ -114,6 +121,10 @@ const apiSchema = z.strictObject({
 
 const settingsSchema = z.strictObject({
   state_dir: absolutePath.default('/var/lib/virtkeep-controller'),
+  /** URL of a PostgreSQL database; SQLite in the state directory when absent. */
+  database: postgresUrl.optional(),
+  /** Holds the password for it, when it is not in the URL. */
+  database_password_file: absolutePath.optional(),
   log_level: z.enum(['error', 'warn', 'info', 'debug']).default('info'),
   listen: listenSchema.prefault({}),
   tls: tlsSchema.prefault({}),
@@ -133,11 +144,20 @@ const settingsSchema = z.strictObject({
 });
 
 /** Passwords and tokens in plain are offered to this machine alone, unless a host is named. */
-export const configSchema = settingsSchema.transform(settings => {
+export const configSchema = settingsSchema.superRefine(checkPassword).transform(settings => {
   const { listen, tls } = settings;
   const host = listen.host ?? (tls.mode === 'off' ? '127.0.0.1' : '0.0.0.0');
   return { ...settings, listen: { ...listen, host } };
 });
+
+function checkPassword(settings: z.infer<typeof settingsSchema>, context: z.RefinementCtx): void {
+  const { database, database_password_file: file } = settings;
+  const refuse = (message: string) =>
+    context.addIssue({ code: 'custom', path: ['database_password_file'], message });
+  if (file === undefined) return;
+  if (database === undefined) refuse('is for the setting database, which is absent');
+  else if (hasPassword(database)) refuse('must not be there beside a password in the setting database');
+}
 
 export type ControllerConfig = z.infer<typeof configSchema>;
 

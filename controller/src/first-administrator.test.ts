@@ -7,8 +7,8 @@ import { verifyPassword } from './auth/passwords.ts';
 import { configSchema } from './config.ts';
 import { ensureAdministrator } from './first-administrator.ts';
 import { UserService } from './services/accounts/users.ts';
-import { openDatabase } from './store/database.ts';
 import type { Database } from './store/schema.ts';
+import { openTestDatabase } from './store/test-database.ts';
 
 let directory: string;
 let db: Database;
@@ -16,7 +16,7 @@ let users: UserService;
 
 beforeEach(async () => {
   directory = mkdtempSync(join(tmpdir(), 'virtkeep-admin-'));
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   users = new UserService(db);
 });
 

@@ -1,9 +1,9 @@
-import { join } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { systemdNotifier } from '@virtkeep/shared/systemd';
 import { openTokenSigner } from './auth/jwt.ts';
 import type { ControllerConfig } from './config.ts';
+import { databaseTarget } from './database-target.ts';
 import { ensureAdministrator } from './first-administrator.ts';
 import type { App } from './http/app.ts';
 import { ROUTES } from './http/routes/index.ts';
@@ -14,6 +14,7 @@ import { createCoreServices } from './services/core.ts';
 import { createNodeServices } from './services/node-services.ts';
 import { Shutdown } from './shutdown.ts';
 import { openDatabase } from './store/database.ts';
+import { SERVING } from './store/served.ts';
 import { serverTls } from './tls.ts';
 
 /**
@@ -23,7 +24,7 @@ import { serverTls } from './tls.ts';
 export async function serve(config: ControllerConfig, log: Logger): Promise<void> {
   const notifier = systemdNotifier();
   const draining = new AbortController();
-  const db = await openDatabase(join(config.state_dir, 'controller.db'));
+  const db = await openDatabase(await databaseTarget(config, SERVING));
   const ca = await ensureCa(config.state_dir);
   const signer = await openTokenSigner(config.state_dir);
   const core = createCoreServices({ config, log, db, signer, draining: draining.signal });

@@ -441,6 +441,18 @@ export const ERRORS = {
     'Somebody sends bytes of the upload {id} at the moment, or it is being checked. Ask for its offset, then go on.',
   ),
   upload_offset: fixed('40988', 'The upload {id} has {offset} bytes; what was sent begins at {given}.'),
+  database_in_use: passing(
+    '40973',
+    'The database is in use: a controller serves it, or another command works on it. Stop the controller first.',
+  ),
+  database_not_empty: fixed(
+    '40974',
+    'The database that is to be filled has something already, in its table {table}. Give an empty one.',
+  ),
+  database_copy_differs: fixed(
+    '40989',
+    'The copy of the database is not the same in the table {table} ({columns}); it was taken back. Nothing has changed.',
+  ),
   image_in_use: passing('40975', 'The image {path} stays as it is: it is used by {user}.'),
 
   upload_checksum: passing(
@@ -581,6 +593,10 @@ export const ERRORS = {
   image_use_unknown: passing(
     '50315',
     'The image {path} stays as it is: whether another node uses it is not known ({reason}).',
+  ),
+  database_unavailable: passing(
+    '50320',
+    'The database of the controller cannot be reached: {reason}. Whether what was asked for is done is seen when it is back.',
   ),
   timed_out: passing('50400', '{operation} did not end within {seconds} s.'),
   guest_command_timed_out: passing(

@@ -113,6 +113,19 @@ step_guest() {
   "$node_dir/bin/node" test/lab/zfs-fuse.ts
 }
 
+# The programs of PostgreSQL are unpacked by themselves: their package would make and start a server of the machine. It says which libraries
+# they are linked with; that of LLVM is for queries of another size.
+step_test_packages() {
+  install_packages "${test_packages[@]}"
+  if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then
+    local package libraries
+    package=$(apt-cache depends postgresql | awk '$1 == "Depends:" { print $2 }')
+    mapfile -t libraries < <(apt-cache depends "$package" | awk '$1 == "Depends:" && $2 ~ /^lib/ && $2 !~ /llvm/ { print $2 }')
+    install_packages libpq5 "${libraries[@]}"
+    "$node_dir/bin/node" test/lab/postgres.ts
+  fi
+}
+
 # What only the long tests need: a domain controller, a guest to join to it, libguestfs.
 step_soak() {
   install_packages guestfs-tools virt-v2v
@@ -125,7 +138,7 @@ case "${1:-}" in
   packages) step_packages ;;
   modules) step_modules ;;
   tiny-guest) step_tiny_guest ;;
-  test-packages) install_packages "${test_packages[@]}" ;;
+  test-packages) step_test_packages ;;
   guest) step_guest ;;
   soak) step_soak ;;
   bench) install_packages virtnbdbackup ;;

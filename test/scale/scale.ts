@@ -241,7 +241,7 @@ async function measureBackups(name: string, count: number): Promise<void> {
 }
 
 async function addOldTasks(): Promise<void> {
-  const db = await openDatabase(world.databaseFile);
+  const db = await openDatabase({ kind: 'sqlite', path: world.databaseFile });
   const AT_ONCE = 500;
   const user = await db.selectFrom('users').selectAll().executeTakeFirstOrThrow();
   for (let from = 0; from < OLD_TASKS; from += AT_ONCE) {

@@ -1,18 +1,15 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { hasKey } from '@virtkeep/shared/errors';
 import { ROLES, roleAllows } from '@virtkeep/shared/permissions';
-import { openDatabase } from '../store/database.ts';
 import type { Database } from '../store/schema.ts';
+import { makeTestDatabase, openTestDatabase } from '../store/test-database.ts';
 import { LoginThrottle } from './login-throttle.ts';
 import { checkPasswordRules, hashPassword, verifyPassword } from './passwords.ts';
 
 let db: Database;
 
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
 });
 
 afterEach(() => db.destroy());
@@ -63,8 +60,7 @@ describe('the login throttle', () => {
   });
 
   test('what was counted stands after a restart', async () => {
-    const directory = mkdtempSync(join(tmpdir(), 'virtkeep-throttle-'));
-    const open = () => openDatabase(join(directory, 'controller.db'));
+    const { open, release } = await makeTestDatabase();
     const before = await open();
     for (let count = 0; count < 5; count += 1) await new LoginThrottle(before).attempt('a', '10.0.0.1');
     await before.destroy();
@@ -73,7 +69,7 @@ describe('the login throttle', () => {
     await throttle.prune(new Date());
     expect(await attempt(throttle, 'a', '10.0.0.1', Date.now())).toBeGreaterThan(0);
     await after.destroy();
-    rmSync(directory, { recursive: true });
+    await release();
   });
 
   test('where a user logged in lately, that pair is slowed down alone, and not for long', async () => {

@@ -23,10 +23,12 @@ const actionRoutes: RouteModule = (app, services) => {
       runTask(services, request, reply, {
         start: async taskId => {
           if (refusal !== undefined) throw refusal;
-          started.push(taskId);
           const entities = [{ id: entity, class: 'file' }];
           const user = principalOf(request);
-          return services.tasks.create({ id: taskId, name: 'act', verboseName: 'Act', user, entities });
+          const task = { id: taskId, name: 'act', verboseName: 'Act', user, entities };
+          const created = await services.tasks.create(task);
+          started.push(taskId);
+          return created;
         },
       }),
   );

@@ -4,7 +4,7 @@ import { TokenSigner } from '../auth/jwt.ts';
 import { configSchema } from '../config.ts';
 import { createCoreServices } from '../services/core.ts';
 import type { Services } from '../services/services.ts';
-import { openDatabase } from '../store/database.ts';
+import { openTestDatabase } from '../store/test-database.ts';
 import type { App, RouteModule } from './app.ts';
 import { buildServer } from './server.ts';
 
@@ -18,7 +18,7 @@ export interface TestServer {
 }
 
 export async function testServer(routes: RouteModule[], config: object = {}): Promise<TestServer> {
-  const db = await openDatabase(':memory:');
+  const db = await openTestDatabase();
   const draining = new AbortController();
   const core = createCoreServices({
     config: configSchema.parse(config),

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { openSqlite } from './dialect.ts';
 import { first } from './migrations/0001-first.ts';
 import { certificates } from './migrations/0004-certificates.ts';
 import type { Database } from './schema.ts';
+import { openSqlite } from './sqlite.ts';
 
 let db: Database;
 beforeEach(async () => {

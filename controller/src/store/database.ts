@@ -1,15 +1,19 @@
-import { openSqlite } from './dialect.ts';
 import { migrate } from './migrate.ts';
 import { numberUsers } from './number-users.ts';
+import { openPostgres, requireUsable } from './postgres.ts';
 import type { Database } from './schema.ts';
+import { openSqlite } from './sqlite.ts';
+import type { DatabaseTarget } from './target.ts';
 
 /**
  * Opens the database and brings it, and what a controller of before has written to it since, to the newest schema.
- * @throws when a migration fails; the database is then as it was before that migration.
+ * @throws ConfigError, when it cannot be used; database_unavailable, when it cannot be had; when a migration fails, and the database is
+ *   then as it was before that migration.
  */
-export async function openDatabase(path: string): Promise<Database> {
-  const database = openSqlite(path);
+export async function openDatabase(target: DatabaseTarget): Promise<Database> {
+  const database = target.kind === 'sqlite' ? openSqlite(target.path) : openPostgres(target);
   try {
+    if (target.kind === 'postgres') await requireUsable(database);
     await migrate(database);
     await numberUsers(database);
   } catch (error) {

@@ -1,12 +1,12 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { openDatabase } from './database.ts';
 import { listRows, type RowQuery } from './list-rows.ts';
 import type { Database } from './schema.ts';
+import { openTestDatabase } from './test-database.ts';
 
 let db: Database;
 
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   const event = { type: 'info', detail_message: '', user: 'u', created: '2026-01-01', task_id: null };
   const messages = ['Backup 100%', 'backup_100', 'Restore', 'BACKUP of x'];
   for (const [sequence, message] of messages.entries())

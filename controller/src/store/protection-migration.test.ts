@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { openSqlite } from './dialect.ts';
 import { first } from './migrations/0001-first.ts';
 import { protection } from './migrations/0011-protection.ts';
 import type { Database, FileRow } from './schema.ts';
+import { openSqlite } from './sqlite.ts';
 
 let db: Database;
 beforeEach(async () => {

@@ -12,7 +12,7 @@ let directory: string;
 let db: Database;
 beforeEach(async () => {
   directory = mkdtempSync(join(tmpdir(), 'virtkeep-relaxed-'));
-  db = await openDatabase(join(directory, 'a.db'));
+  db = await openDatabase({ kind: 'sqlite', path: join(directory, 'a.db') });
 });
 afterEach(async () => {
   await db.destroy();

@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { NO_DETAILS } from '../services/backup-files/record.ts';
-import { openSqlite } from './dialect.ts';
 import { first } from './migrations/0001-first.ts';
 import { rememberedDefinitions } from './migrations/0006-remembered-definitions.ts';
 import type { Database } from './schema.ts';
+import { openSqlite } from './sqlite.ts';
 
 let db: Database;
 beforeEach(async () => {

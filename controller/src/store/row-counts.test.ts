@@ -1,12 +1,12 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { sql } from 'kysely';
-import { openDatabase } from './database.ts';
 import { countOf, countsByFirst, countsBySecond, keptCount } from './row-counts.ts';
 import type { Database, TaskRow } from './schema.ts';
+import { openTestDatabase } from './test-database.ts';
 
 let db: Database;
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
 });
 afterEach(() => db.destroy());
 

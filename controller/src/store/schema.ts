@@ -441,6 +441,8 @@ export interface RetentionDecisionRow {
   id: string;
   run_id: string;
   position: number;
+  /** Grows with each of the same part. */
+  sequence: number;
   file_id: string;
   archive_id: string;
   filename: string;

@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { openDatabase } from './database.ts';
-import { openSqlite } from './dialect.ts';
 import { first } from './migrations/0001-first.ts';
 import { userNumbers } from './migrations/0007-user-numbers.ts';
 import type { Database, UserRow } from './schema.ts';
+import { openSqlite } from './sqlite.ts';
 
 let db: Database;
 beforeEach(async () => {
@@ -44,7 +44,7 @@ test('users of before are numbered in the order in which they were made, and kee
 
 test('a user made by a controller of before on tables of now has a number from the next start on', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'virtkeep-numbers-'));
-  const open = () => openDatabase(join(directory, 'db.sqlite'));
+  const open = () => openDatabase({ kind: 'sqlite', path: join(directory, 'db.sqlite') });
   try {
     const migrated = await open();
     const rows = [

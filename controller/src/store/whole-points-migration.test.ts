@@ -1,8 +1,8 @@
 import { expect, test } from '@jest/globals';
-import { openSqlite } from './dialect.ts';
 import { first } from './migrations/0001-first.ts';
 import { protection } from './migrations/0011-protection.ts';
 import { wholePoints } from './migrations/0016-whole-points.ts';
+import { openSqlite } from './sqlite.ts';
 
 test('nothing is late since nobody has told yet of disks that were left out', async () => {
   const db = openSqlite(':memory:');

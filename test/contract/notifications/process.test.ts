@@ -8,19 +8,22 @@ import { createLogger } from '@virtkeep/shared/log';
 import { ChangeFeed } from '../../../controller/src/services/journal/changes.ts';
 import { EventService } from '../../../controller/src/services/journal/events.ts';
 import { NotificationService } from '../../../controller/src/services/notifications/notifications.ts';
-import { openDatabase } from '../../../controller/src/store/database.ts';
+import { makeControllerDatabase } from '../../../controller/src/store/test-database.ts';
 import { type LabController, makeController } from '../../lab/controller.ts';
 import { isSigned, newCertificate, WebhookReceiver } from './receivers.ts';
 import { RUN_FAILED, SECRET } from './world.ts';
 
 let directory: string;
 let controller: LabController;
+let database: Awaited<ReturnType<typeof makeControllerDatabase>>;
 let hook: WebhookReceiver;
 let ca: string;
 
 beforeAll(async () => {
   directory = mkdtempSync(join(tmpdir(), 'virtkeep-notifications-'));
-  controller = await makeController({ dir: directory, password: 'a sound password' });
+  database = await makeControllerDatabase(join(directory, 'state'));
+  const { settings } = database;
+  controller = await makeController({ dir: directory, password: 'a sound password', settings });
   const certificate = await newCertificate();
   ca = certificate.ca;
   hook = await new WebhookReceiver(certificate).start();
@@ -29,12 +32,13 @@ beforeAll(async () => {
 afterAll(async () => {
   await controller.daemon.stop();
   await hook.stop();
+  await database.release();
   rmSync(directory, { recursive: true });
 });
 
 /** As a part of the controller raises it, while there is none. */
 async function raise(key: string): Promise<void> {
-  const db = await openDatabase(join(directory, 'state', 'controller.db'));
+  const db = await database.open();
   const service = new NotificationService({
     db,
     key: Buffer.alloc(32),

@@ -1,7 +1,4 @@
 /** The notifications of a controller on a database file, with a clock that tests move. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { createLogger } from '@virtkeep/shared/log';
 import { ChangeFeed } from '../../../controller/src/services/journal/changes.ts';
 import { EventService } from '../../../controller/src/services/journal/events.ts';
@@ -15,8 +12,8 @@ import type {
   NotificationRecord,
   TargetRecord,
 } from '../../../controller/src/services/notifications/record.ts';
-import { openDatabase } from '../../../controller/src/store/database.ts';
 import type { Database } from '../../../controller/src/store/schema.ts';
+import { makeTestDatabase, type TestDatabase } from '../../../controller/src/store/test-database.ts';
 import type { MailServer, WebhookReceiver } from './receivers.ts';
 
 export const PASSWORD = 'mail-password-7f3a';
@@ -26,8 +23,7 @@ const MINUTE_MS = 60_000;
 export const RUN_FAILED: NotificationEvent = { event: 'run_failed', data: EXAMPLE_DATA.run_failed };
 
 export class World {
-  readonly directory = mkdtempSync(join(tmpdir(), 'virtkeep-notifications-'));
-  readonly path = join(this.directory, 'controller.db');
+  database: TestDatabase | undefined;
   now = new Date('2026-03-01T02:00:00.000Z');
   sendTimeoutMs = 20_000;
   key = Buffer.alloc(32, 5);
@@ -36,7 +32,8 @@ export class World {
   service!: NotificationService;
 
   async open(): Promise<this> {
-    this.db = await openDatabase(this.path);
+    this.database ??= await makeTestDatabase();
+    this.db = await this.database.open();
     this.events = new EventService(this.db, new ChangeFeed());
     this.service = new NotificationService({
       db: this.db,
@@ -59,7 +56,7 @@ export class World {
   async close(): Promise<void> {
     await this.service.stop();
     await this.db.destroy();
-    rmSync(this.directory, { recursive: true });
+    await this.database!.release();
   }
 
   addMail(server: MailServer, fields: object = {}): Promise<TargetRecord> {

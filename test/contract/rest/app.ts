@@ -20,6 +20,8 @@ import type { Clock } from '../../../controller/src/services/schedules/clock.ts'
 import type { Services } from '../../../controller/src/services/services.ts';
 import { openDatabase } from '../../../controller/src/store/database.ts';
 import type { Database } from '../../../controller/src/store/schema.ts';
+import type { DatabaseTarget } from '../../../controller/src/store/target.ts';
+import { openTestDatabase } from '../../../controller/src/store/test-database.ts';
 import { serverTls } from '../../../controller/src/tls.ts';
 import { type ApiDocument, type ApiOperation, declaredKeys } from './api-document.ts';
 
@@ -75,8 +77,8 @@ export const NODE_TIMES = {
 
 /** Where a test wants to look itself. */
 export interface RestAppOptions {
-  /** File of the database; in memory when absent. */
-  database?: string;
+  /** One that outlives it; else an empty one that does not. */
+  database?: DatabaseTarget;
   log?: Logger;
   /** The time by which schedules are kept, which then tick when the test says so; it passes without a jump. */
   clock?: Clock;
@@ -90,13 +92,7 @@ export interface RestAppOptions {
 export async function makeRestApp(
   config: object = {},
   seed: (db: Database) => Promise<void> = async () => {},
-  {
-    database = ':memory:',
-    log = createLogger('test', 'error'),
-    clock,
-    routes = ROUTES,
-    isSecure,
-  }: RestAppOptions = {},
+  { database, log = createLogger('test', 'error'), clock, routes = ROUTES, isSecure }: RestAppOptions = {},
 ): Promise<RestApp> {
   const stateDir = mkdtempSync(join(tmpdir(), 'virtkeep-rest-'));
   const settings: ControllerConfig = configSchema.parse({
@@ -105,7 +101,7 @@ export async function makeRestApp(
     limits: { requests_per_minute: 1_000_000, event_loop_delay_ms: 600_000 },
     ...config,
   });
-  const db = await openDatabase(database);
+  const db = database ? await openDatabase(database) : await openTestDatabase();
   const signer = new TokenSigner(Buffer.alloc(64, 7));
   const draining = new AbortController();
   const core = createCoreServices({

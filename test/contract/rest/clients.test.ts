@@ -1,12 +1,9 @@
 /** What clients of the API family expect of the records, whose types are strict: the kind of each value. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { decodeJwt } from 'jose';
 import { TagService } from '../../../controller/src/services/tags/tags.ts';
-import { openDatabase } from '../../../controller/src/store/database.ts';
+import { makeTestDatabase } from '../../../controller/src/store/test-database.ts';
 import { makeRestApp, PASSWORD, type RestApp } from './app.ts';
 import { until } from './nodes-world.ts';
 import { SEED, seedNode } from './seed.ts';
@@ -277,13 +274,12 @@ describe('tags', () => {
   });
 
   test('outlive a restart of the controller', async () => {
-    const directory = mkdtempSync(join(tmpdir(), 'virtkeep-tags-'));
-    const database = join(directory, 'db.sqlite');
+    const { target, open, release } = await makeTestDatabase();
     try {
-      const before = await makeRestApp({}, seedNode, { database });
+      const before = await makeRestApp({}, seedNode, { database: target });
       await before.call('PUT', `/api/domains/${SEED.domain}/`, { body: { tags: ['kept'] } });
       await before.close();
-      const db = await openDatabase(database);
+      const db = await open();
       const rows = await db.selectFrom('tag_entities').select('entity_id').execute();
       expect(rows).toEqual([{ entity_id: SEED.domain }]);
       const tags = new TagService({ db } as never);
@@ -291,7 +287,7 @@ describe('tags', () => {
       expect(tags.borneBy(SEED.domain)).toMatchObject([{ verbose_name: 'kept' }]);
       await db.destroy();
     } finally {
-      rmSync(directory, { recursive: true });
+      await release();
     }
   });
 });

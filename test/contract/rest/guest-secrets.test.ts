@@ -1,11 +1,9 @@
 /** What guests are given and answer may be secret: none of it is in the database, its files, the audit, or the log. */
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
+import { makeTestDatabase, type TestDatabase } from '../../../controller/src/store/test-database.ts';
 import { makeRestApp, type RestApp } from './app.ts';
 import { ended, enrolled, stopAll, until } from './nodes-world.ts';
 import type { FakeAgent } from './scripted-node.ts';
@@ -16,20 +14,19 @@ const ENCODED = Buffer.from(SECRET).toString('base64');
 let rest: RestApp;
 let agent: FakeAgent;
 let domain: string;
-let directory: string;
+let database: TestDatabase;
 const logged: string[] = [];
 
 beforeAll(async () => {
-  directory = mkdtempSync(join(tmpdir(), 'virtkeep-secrets-'));
-  const database = join(directory, 'controller.db');
-  rest = await makeRestApp({}, async () => {}, { database, log: listeningLog() });
+  database = await makeTestDatabase();
+  rest = await makeRestApp({}, async () => {}, { database: database.target, log: listeningLog() });
   ({ agent } = await enrolled(rest, 'n1'));
   domain = agent.setDomain({}).id;
   await until(async () => (await rest.call('GET', `/api/domains/${domain}/`)).status === 200);
 });
 afterAll(async () => {
   await stopAll(rest);
-  rmSync(directory, { recursive: true });
+  await database.release();
 });
 
 /** Everything that is logged, before the logger removes secrets from it. */
@@ -52,14 +49,13 @@ function listeningLog(): Logger {
 const post = (path: string, body: object) =>
   rest.call('POST', `/api/domains/${domain}/${path}`, { as: 'operator', body });
 
-/** The database with its journal, as they lie on the disk, and the log. */
-function everythingKept(): string {
-  const files = readdirSync(directory).map(name => readFileSync(join(directory, name), 'latin1'));
-  return [...files, ...logged].join('\n');
+/** The database with its journal, as they lie on the disk, or its rows, and the log. */
+async function everythingKept(): Promise<string> {
+  return [await database.contents(), ...logged].join('\n');
 }
 
-function expectNowhere(): void {
-  const kept = everythingKept();
+async function expectNowhere(): Promise<void> {
+  const kept = await everythingKept();
   expect(kept).toContain(domain);
   for (const text of [SECRET, ENCODED]) expect(kept.indexOf(text)).toBe(-1);
 }
@@ -93,7 +89,7 @@ test.each(COMMANDS)('%s, done, failed and repeated', async (command, fargs) => {
   expect([fault.status >= 500, fault.text.includes(SECRET)]).toEqual([true, false]);
   // refused before anybody was asked
   expect((await post('guest-command/', { ...body, other: SECRET })).status).toBe(400);
-  expectNowhere();
+  await expectNowhere();
 });
 
 const PASSWORD = { login: 'me', password: SECRET };
@@ -117,7 +113,7 @@ test.each(OPERATIONS)('%s, done, failed and with an idempotency key', async (pat
   expect((await post(path, body)).status).toBeGreaterThanOrEqual(500);
   agent.beforeStart = () => {};
   expect(agent.calls.at(-1)!.request).toMatchObject(path === 'sysprep/' ? {} : { password: SECRET });
-  expectNowhere();
+  await expectNowhere();
 });
 
 test('each of these stands in the audit, with what it was and how it ended', async () => {
@@ -165,7 +161,7 @@ test('an argument that is named as a secret is not kept, the others are', async 
   expect((await audited()).at(-1)!.request).toMatchObject({
     fargs: { path: 'sh', arg: ['-c', 'TOKEN=[redacted] run', '--password=[redacted]'] },
   });
-  expectNowhere();
+  await expectNowhere();
 });
 
 test('a command too long to be written down is known by its name all the same', async () => {

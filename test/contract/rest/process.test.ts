@@ -9,7 +9,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { ChangeFeed } from '../../../controller/src/services/journal/changes.ts';
 import { EventService } from '../../../controller/src/services/journal/events.ts';
 import { TaskService } from '../../../controller/src/services/tasks/tasks.ts';
-import { openDatabase } from '../../../controller/src/store/database.ts';
+import { makeControllerDatabase } from '../../../controller/src/store/test-database.ts';
 import { controllerArgv, type LabController, makeController } from '../../lab/controller.ts';
 import { ROOT } from '../../lab/paths.ts';
 
@@ -18,15 +18,18 @@ import { ROOT } from '../../lab/paths.ts';
 const PASSWORD = 'a sound password';
 let directory: string;
 let controller: LabController;
+let database: Awaited<ReturnType<typeof makeControllerDatabase>>;
 
 beforeAll(async () => {
   directory = mkdtempSync(join(tmpdir(), 'virtkeep-process-'));
-  controller = await makeController({ dir: directory, password: PASSWORD });
+  database = await makeControllerDatabase(join(directory, 'state'));
+  controller = await makeController({ dir: directory, password: PASSWORD, settings: database.settings });
   await controller.daemon.start();
 });
 
 afterAll(async () => {
   await controller.daemon.stop();
+  await database.release();
   rmSync(directory, { recursive: true });
 });
 
@@ -43,7 +46,9 @@ test('the certificate made at first start is verified by the CA, by name and by 
 });
 
 test('its secrets are readable by their owner only', () => {
-  for (const name of ['controller.db', 'jwt.key', 'pki/ca.key', 'pki/server.pem']) {
+  const files = ['jwt.key', 'pki/ca.key', 'pki/server.pem'];
+  if (database.target.kind === 'sqlite') files.push('controller.db');
+  for (const name of files) {
     expect([name, statSync(join(directory, 'state', name)).mode & 0o077]).toEqual([name, 0]);
   }
 });
@@ -67,7 +72,7 @@ test('kill -9 loses no user, no token and no task', async () => {
 
 /** As the server does, beside it: the database takes several processes. */
 async function writeTask(): Promise<string> {
-  const db = await openDatabase(join(directory, 'state', 'controller.db'));
+  const db = await database.open();
   const changes = new ChangeFeed();
   const tasks = new TaskService(db, changes, new EventService(db, changes));
   const user = { id: newId(), username: 'someone' };

@@ -1,7 +1,5 @@
 /** A controller in this process with simulated agents, and what is waited for of them: events, never time. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { makeTestDatabase, type TestDatabase } from '../../../controller/src/store/test-database.ts';
 import { freePort } from '../../lab/free-port.ts';
 import { FILES } from '../../scale/seeded.ts';
 import { type InstallationSize, SimulatedAgent } from '../../scale/simulated-agent.ts';
@@ -12,22 +10,19 @@ export class World {
   readonly size: InstallationSize;
   readonly agents: SimulatedAgent[] = [];
   readonly rest: RestApp;
-  readonly file: string;
-  readonly #directory: string;
+  readonly database: TestDatabase;
 
-  private constructor(size: InstallationSize, rest: RestApp, directory: string, file: string) {
+  private constructor(size: InstallationSize, rest: RestApp, database: TestDatabase) {
     this.size = size;
     this.rest = rest;
-    this.#directory = directory;
-    this.file = file;
+    this.database = database;
   }
 
   /** All nodes are connected, and all that they have is known. */
   static async make(size: InstallationSize): Promise<World> {
-    const directory = mkdtempSync(join(tmpdir(), 'virtkeep-scale-'));
-    const file = join(directory, 'controller.db');
-    const rest = await makeRestApp({}, async () => {}, { database: file });
-    const world = new World(size, rest, directory, file);
+    const database = await makeTestDatabase();
+    const rest = await makeRestApp({}, async () => {}, { database: database.target });
+    const world = new World(size, rest, database);
     for (let number = 0; number < size.nodes; number += 1)
       await world.#enrol(new SimulatedAgent(number, size));
     await world.complete();
@@ -77,6 +72,6 @@ export class World {
   async end(): Promise<void> {
     for (const agent of this.agents) agent.stop();
     await this.rest.close();
-    rmSync(this.#directory, { recursive: true });
+    await this.database.release();
   }
 }

@@ -14,8 +14,8 @@ export const GivenUuid = Type.String({ pattern: GIVEN_UUID_PATTERN });
 /** RFC 3339, UTC. */
 export const Time = Type.String({ format: 'date-time' });
 export const Bytes = Type.Integer({ minimum: 0 });
-/** Free text of people. */
-export const Text = Type.String({ maxLength: 4096 });
+/** Free text of people; not every database keeps a NUL. */
+export const Text = Type.String({ maxLength: 4096, pattern: '^[^\\u0000]*$' });
 /** A name people give; no control characters. */
 export const Name = Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\u0000-\\u001f\\u007f]*$' });
 

@@ -2,8 +2,8 @@ import { setImmediate, setTimeout } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId, uuidV5 } from '@virtkeep/shared/ids';
-import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
 import { BackupFiles } from './backup-files.ts';
 import { IncrementalFiles } from './extendable-files.ts';
 import { detailsOf } from './record.ts';
@@ -26,7 +26,7 @@ let db: Database;
 let backupFiles: BackupFiles;
 
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   backupFiles = new BackupFiles(
     db,
     () => {},

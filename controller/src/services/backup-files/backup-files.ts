@@ -512,10 +512,10 @@ export class BackupFiles {
   busyOn(nodeId: string): Promise<FileRow[]> {
     return this.#db
       .selectFrom('files')
-      .leftJoin('tasks', join => join.on('tasks.id', '=', operationOfWork()))
+      .leftJoin('tasks', join => join.on('tasks.id', '=', operationOfWork(this.#db)))
       .selectAll('files')
       .where('files.status', 'in', BUSY_STATUSES)
-      .where(eb => eb.or([eb('tasks.node_id', '=', nodeId), eb(operationOfWork(), 'is', null)]))
+      .where(eb => eb.or([eb('tasks.node_id', '=', nodeId), eb(operationOfWork(this.#db), 'is', null)]))
       .execute();
   }
 
@@ -524,7 +524,7 @@ export class BackupFiles {
     return this.#db
       .selectFrom('files')
       .selectAll()
-      .where(operationOfWork(), '=', operation)
+      .where(operationOfWork(this.#db), '=', operation)
       .where('status', 'in', BUSY_STATUSES)
       .execute();
   }

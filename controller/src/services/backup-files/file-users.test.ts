@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
-import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
 import { ChangeFeed } from '../journal/changes.ts';
 import { EventService } from '../journal/events.ts';
 import { TaskService } from '../tasks/tasks.ts';
@@ -27,7 +27,7 @@ function restart(): void {
 }
 
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   restart();
   await backupFiles.seen(FILE, () => true);
 });

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
 import { BackupFiles } from './backup-files.ts';
 import { RemovedArchives } from './removed-archives.ts';
 
@@ -30,7 +30,7 @@ let backupFiles: BackupFiles;
 let archives: RemovedArchives;
 
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   backupFiles = new BackupFiles(
     db,
     () => {},

@@ -2,8 +2,8 @@ import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { InventoryEvent, NodeInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
 import { Inventory } from './inventory.ts';
 
 const NODE = 'node-1';
@@ -13,7 +13,7 @@ let db: Database;
 let inventory: Inventory;
 
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   inventory = new Inventory(db, () => {});
   for (const id of [NODE, OTHER])
     await inventory.putNode({

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
-import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
 import { type AuditEntry, AuditService, requestJson } from './audit.ts';
 import { RepeatedRefusals } from './repeated-refusals.ts';
 
@@ -8,7 +8,7 @@ let db: Database;
 let audit: AuditService;
 
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   audit = new AuditService(db, { audit_records: 5, audit_days: 1 });
 });
 afterEach(() => db.destroy());

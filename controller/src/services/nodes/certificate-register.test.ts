@@ -6,8 +6,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/
 import { serialOf } from '@virtkeep/shared/serials';
 import type { NodeCertificate } from '../../agents/clients.ts';
 import { type CertificateAuthority, ensureCa, issueCertificate, nodeUrn } from '../../pki/index.ts';
-import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
 import { CertificateRegister, certificateRow, fingerprintOf } from './certificate-register.ts';
 
 const NODE = randomUUID();
@@ -23,7 +23,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(dir, { recursive: true, force: true }));
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   register = new CertificateRegister(db);
 });
 afterEach(() => db.destroy());

@@ -14,8 +14,8 @@ import {
   nodeUrn,
   signRevocation,
 } from '../../pki/index.ts';
-import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
 import type { EventService } from '../journal/events.ts';
 import { CertificateRegister, certificateRow, fingerprintOf } from './certificate-register.ts';
 import { RevocationService } from './revocations.ts';
@@ -36,7 +36,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(dir, { recursive: true, force: true }));
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   register = new CertificateRegister(db);
   [events, warned] = [[], []];
   const log = { warn: (...said: unknown[]) => warned.push(said), info() {} } as unknown as Logger;

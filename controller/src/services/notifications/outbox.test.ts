@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
 import { MAX_ATTEMPTS } from './attempts.ts';
 import { Outbox } from './outbox.ts';
 
@@ -12,7 +12,7 @@ let db: Database;
 let outbox: Outbox;
 
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   outbox = new Outbox(db);
   for (const id of ['on', 'off'])
     await db

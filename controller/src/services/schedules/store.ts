@@ -1,6 +1,6 @@
 /** The rows behind the scheduled tasks and their runs; decides nothing. */
 import { newId } from '@virtkeep/shared/ids';
-import { sql, type Transaction } from 'kysely';
+import type { Transaction } from 'kysely';
 import { deleteRows } from '../../store/delete-rows.ts';
 import { isUniqueViolation } from '../../store/dialect.ts';
 import type {
@@ -34,6 +34,9 @@ export type PartInPool = ScheduledPartRow & {
 };
 
 export const keyOf = ({ run_id, position }: PartKey): string => `${run_id} ${position}`;
+
+/** A decision that has no place among the others yet. */
+export type NewDecision = Omit<RetentionDecisionRow, 'sequence'>;
 
 /** More rows in one statement would exceed what SQLite binds. */
 const ROWS_AT_ONCE = 500;
@@ -367,14 +370,10 @@ export class ScheduleStore {
     return rows.map(row => row.domain_id);
   }
 
-  /** The decisions of a part's step, all of them together, and that they were made. */
-  async decide(key: PartKey, decisions: readonly RetentionDecisionRow[], subject: string): Promise<void> {
+  /** The decisions of a part's step in their order, all of them together, and that they were made. */
+  async decide(key: PartKey, decisions: readonly NewDecision[], subject: string): Promise<void> {
     await this.#db.transaction().execute(async trx => {
-      if (decisions.length > 0)
-        await trx
-          .insertInto('retention_decisions')
-          .values([...decisions])
-          .execute();
+      if (decisions.length > 0) await insertDecisions(trx, key, decisions);
       await updatePart(trx, key, { subject });
     });
   }
@@ -386,7 +385,7 @@ export class ScheduleStore {
       .selectAll()
       .where('run_id', '=', run_id)
       .where('position', '=', position)
-      .orderBy(sql`rowid`)
+      .orderBy('sequence')
       .execute();
   }
 
@@ -412,6 +411,22 @@ export class ScheduleStore {
         ),
     );
   }
+}
+
+async function insertDecisions(
+  trx: Transaction<Schema>,
+  { run_id, position }: PartKey,
+  decisions: readonly NewDecision[],
+): Promise<void> {
+  const { last } = await trx
+    .selectFrom('retention_decisions')
+    .select(({ fn }) => fn.max('sequence').as('last'))
+    .where('run_id', '=', run_id)
+    .where('position', '=', position)
+    .executeTakeFirstOrThrow();
+  const from = Number(last ?? 0) + 1;
+  const rows = decisions.map((decision, index) => ({ ...decision, sequence: from + index }));
+  await trx.insertInto('retention_decisions').values(rows).execute();
 }
 
 async function updatePart(db: Db, { run_id, position }: PartKey, columns: Partial<ScheduledPartRow>) {

@@ -10,8 +10,8 @@ import type {
   UnknownRow,
 } from 'kysely';
 import type { Actor } from '../../auth/principal.ts';
-import { openDatabase } from '../../store/database.ts';
 import type { Database, FileRow, ScheduledTaskRow } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
 import { ChangeFeed } from '../journal/changes.ts';
 import { EventService } from '../journal/events.ts';
 import { MultiTasks } from '../tasks/multi-tasks.ts';
@@ -129,7 +129,7 @@ export class ScheduleWorld {
   }
 
   static async open(now: string): Promise<ScheduleWorld> {
-    return new ScheduleWorld(await openDatabase(':memory:'), Date.parse(now));
+    return new ScheduleWorld(await openTestDatabase(), Date.parse(now));
   }
 
   /** As after a crash of the controller: another one on the same database. */

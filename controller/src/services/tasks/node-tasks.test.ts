@@ -6,8 +6,8 @@ import { createLogger } from '@virtkeep/shared/log';
 import type { AgentClients } from '../../agents/clients.ts';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Principal } from '../../auth/principal.ts';
-import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { NodeClocks } from '../inventory/node-clocks.ts';
 import { ChangeFeed } from '../journal/changes.ts';
@@ -56,7 +56,7 @@ let isConnected: boolean;
 let seen: () => Promise<void>;
 
 beforeEach(async () => {
-  db = await openDatabase(':memory:');
+  db = await openTestDatabase();
   const changes = new ChangeFeed();
   tasks = new TaskService(db, changes, new EventService(db, changes));
   isConnected = true;

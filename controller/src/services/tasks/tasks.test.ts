@@ -1,36 +1,32 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
-import { sql } from 'kysely';
 import type { Principal } from '../../auth/principal.ts';
-import { openDatabase } from '../../store/database.ts';
 import type { Database } from '../../store/schema.ts';
+import { makeTestDatabase, refuseInserts, type TestDatabase } from '../../store/test-database.ts';
 import { ChangeFeed } from '../journal/changes.ts';
 import { EventService } from '../journal/events.ts';
 import { failureOfRow } from './record.ts';
 import { TaskService } from './tasks.ts';
 
-let directory: string;
+let database: TestDatabase;
 let db: Database;
 let tasks: TaskService;
 
 async function open(): Promise<void> {
-  db = await openDatabase(join(directory, 'controller.db'));
+  db = await database.open();
   const changes = new ChangeFeed();
   tasks = new TaskService(db, changes, new EventService(db, changes));
 }
 
 beforeEach(async () => {
-  directory = mkdtempSync(join(tmpdir(), 'virtkeep-tasks-'));
+  database = await makeTestDatabase();
   await open();
 });
 
 afterEach(async () => {
   await db.destroy();
-  rmSync(directory, { recursive: true });
+  await database.release();
 });
 
 const user = { id: newId(), username: 'someone' };
@@ -60,10 +56,11 @@ describe('waiting', () => {
     tasks.onEnd(async ended => heard.push(ended.row.status));
     const { row } = await create();
     const waiting = tasks.waitFor(row.id, 60_000);
-    await sql`CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'full'); END`.execute(db);
+    const allow = await refuseInserts(db, 'events');
     await expect(tasks.finish(row.id, { status: 'SUCCESS' })).rejects.toThrow('full');
     expect((await waiting).row.status).toBe('SUCCESS');
     expect(heard).toEqual(['SUCCESS']);
+    await allow();
   });
 
   test('for nothing is refused', async () => {

@@ -4,6 +4,7 @@
  */
 import { type Kysely, sql } from 'kysely';
 import type { Migration } from 'kysely/migration';
+import { isPostgres, postgresOperationOfWork } from '../dialect.ts';
 
 /** Name of the index, its table, its columns. */
 const INDEXES: [string, string, string[]][] = [
@@ -53,7 +54,10 @@ export const scale: Migration = {
   up: async (db: Kysely<unknown>) => {
     for (const [name, table, columns] of INDEXES)
       await db.schema.createIndex(name).on(table).columns(columns).execute();
-    await sql`create index files_work on files (json_extract(record_json, '$.work.operation'))`.execute(db);
+    const operation = isPostgres(db)
+      ? `(${postgresOperationOfWork('record_json')})`
+      : "json_extract(record_json, '$.work.operation')";
+    await sql.raw(`create index files_work on files (${operation})`).execute(db);
     // each is the beginning of another one
     for (const name of ['files_domain', 'notifications_created']) await db.schema.dropIndex(name).execute();
     await db.schema
@@ -69,20 +73,50 @@ export const scale: Migration = {
 };
 
 /** Whoever writes rows need not know of it, and rows that go with others count, too. */
-async function keepCount(db: Kysely<unknown>, [table, columns]: [string, string[]]): Promise<void> {
-  const group = (row: string) =>
-    [`'${table}'`, ...[0, 1].map(at => (columns[at] ? `coalesce(${row}"${columns[at]}", '')` : "''"))].join();
-  const add = `insert into row_counts (of_table, first, second, number) values (${group('new.')}, 1)
-    on conflict (of_table, first, second) do update set number = number + 1`;
-  const take = `update row_counts set number = number - 1 where (of_table, first, second) = (${group('old.')})`;
-  const isOther = columns.map(column => `old."${column}" is not new."${column}"`).join(' or ');
+async function keepCount(db: Kysely<unknown>, counted: [string, string[]]): Promise<void> {
+  const [table, columns] = counted;
   const named = columns.map(column => `"${column}"`).join();
-  for (const statement of [
-    `insert into row_counts (of_table, first, second, number)
-      select ${group('')}, count(*) from ${table} group by ${named}`,
+  const countAll = `insert into row_counts (of_table, first, second, number)
+    select ${groupOf('', counted)}, count(*) from ${table} group by ${named}`;
+  const triggers = isPostgres(db) ? postgresTriggers(counted, named) : sqliteTriggers(counted, named);
+  for (const statement of [countAll, ...triggers]) await sql.raw(statement).execute(db);
+}
+
+const groupOf = (row: string, [table, columns]: [string, string[]]): string =>
+  [`'${table}'`, ...[0, 1].map(at => (columns[at] ? `coalesce(${row}"${columns[at]}", '')` : "''"))].join();
+
+const addOne = (counted: [string, string[]]): string =>
+  `insert into row_counts (of_table, first, second, number) values (${groupOf('new.', counted)}, 1)
+    on conflict (of_table, first, second) do update set number = row_counts.number + 1`;
+
+const takeOne = (counted: [string, string[]]): string =>
+  `update row_counts set number = number - 1 where (of_table, first, second) = (${groupOf('old.', counted)})`;
+
+function sqliteTriggers(counted: [string, string[]], named: string): string[] {
+  const [table, columns] = counted;
+  const [add, take] = [addOne(counted), takeOne(counted)];
+  const isOther = columns.map(column => `old."${column}" is not new."${column}"`).join(' or ');
+  return [
     `create trigger ${table}_added after insert on ${table} begin ${add}; end`,
     `create trigger ${table}_removed after delete on ${table} begin ${take}; end`,
     `create trigger ${table}_regrouped after update of ${named} on ${table} when ${isOther} begin ${take}; ${add}; end`,
-  ])
-    await sql.raw(statement).execute(db);
+  ];
+}
+
+function postgresTriggers(counted: [string, string[]], named: string): string[] {
+  const [table, columns] = counted;
+  const isOther = columns.map(column => `old."${column}" is distinct from new."${column}"`).join(' or ');
+  const run = `for each row execute function ${table}_counted()`;
+  return [
+    `create function ${table}_counted() returns trigger language plpgsql as $$
+      begin
+        if tg_op <> 'INSERT' then ${takeOne(counted)}; end if;
+        if tg_op <> 'DELETE' then ${addOne(counted)}; end if;
+        return null;
+      end $$`,
+    `create trigger ${table}_added after insert on ${table} ${run}`,
+    `create trigger ${table}_removed after delete on ${table} ${run}`,
+    `create trigger ${table}_regrouped after update of ${named} on ${table} for each row when (${isOther})
+      execute function ${table}_counted()`,
+  ];
 }

@@ -12,7 +12,7 @@ import type { FileActionService } from '../../backups/file-actions.ts';
 import type { DeleteReason } from '../../retention/plan.ts';
 import { taskError } from '../../tasks/record.ts';
 import { NODE_WAIT_MS } from '../away-nodes.ts';
-import { keyOf, type ScheduleStore } from '../store.ts';
+import { keyOf, type NewDecision, type ScheduleStore } from '../store.ts';
 import {
   type EndedTask,
   goOnAfter,
@@ -138,7 +138,7 @@ export class Deletions implements Step {
   }
 }
 
-function decisionOf({ file, reason }: Doomed, { row }: OpenPart, now: Date): RetentionDecisionRow {
+function decisionOf({ file, reason }: Doomed, { row }: OpenPart, now: Date): NewDecision {
   return {
     id: newId(),
     run_id: row.run_id,

@@ -1,0 +1,3 @@
+export default async function removeServer() {
+  await globalThis.testPostgres?.remove();
+}
