@@ -1,0 +1,118 @@
+/** `virtkeep-controller migrate-database`: all that the controller's database holds goes into another one. */
+import { existsSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { UsageError } from '@virtkeep/shared/daemon-cli';
+import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { ControllerConfig } from './config.ts';
+import { databaseTarget, passwordIn } from './database-target.ts';
+import { copyDatabase } from './store/copy.ts';
+import { openDatabase } from './store/database.ts';
+import { openPostgres } from './store/postgres.ts';
+import { openSqlite } from './store/sqlite.ts';
+import { TABLES } from './store/tables.ts';
+import { type DatabaseTarget, hasPassword, isPostgresUrl, targetOf } from './store/target.ts';
+
+export interface MigrationOptions {
+  /** URL of a PostgreSQL database, or the absolute path of an SQLite file. */
+  to: string | undefined;
+  /** Holds the password for it. */
+  passwordFile: string | undefined;
+}
+
+/**
+ * Copies the database of the settings into an empty one and proves that it is the same. A failure leaves the other one empty.
+ * @param say prints a line
+ * @throws UsageError; ConfigError; database_in_use; database_not_empty; database_copy_differs.
+ */
+export async function migrateDatabase(
+  config: ControllerConfig,
+  options: MigrationOptions,
+  say: (line: string) => void,
+): Promise<void> {
+  const source = await databaseTarget(config);
+  const target = await givenTarget(options);
+  if (placeOf(source) === placeOf(target))
+    throw new UsageError('--to is the database of the settings itself');
+  const isNewFile = target.kind === 'sqlite' && !existsSync(target.path);
+  try {
+    await requireOwnTables(target);
+    await copyAll(source, target, say);
+  } catch (error) {
+    if (isNewFile) removeFile(target.path);
+    throw error;
+  }
+  say('Every column of every row is the same in both. Nothing was removed from the former database.');
+  say(nextSteps(config, options, target));
+}
+
+async function givenTarget({ to, passwordFile }: MigrationOptions): Promise<DatabaseTarget> {
+  if (to === undefined || to === '')
+    throw new UsageError('--to is required: postgres://user@host/database, or the absolute path of a file');
+  if (!isPostgresUrl(to) && !to.startsWith('/'))
+    throw new UsageError('--to must be a postgres:// URL or an absolute path');
+  const target = targetOf(to, await passwordIn(passwordFile, '--password-file'));
+  if (target.kind === 'postgres' && hasPassword(target.url))
+    throw new UsageError(
+      'the command line is seen by everybody on this machine: put the password into a file (--password-file) or PGPASSWORD',
+    );
+  return target;
+}
+
+const placeOf = (target: DatabaseTarget): string => {
+  if (target.kind === 'sqlite') return target.path;
+  const { hostname, port, pathname, searchParams } = new URL(target.url);
+  const host = searchParams.get('host') ?? hostname;
+  return `${host}:${searchParams.get('port') ?? (port || '5432')}${pathname}`;
+};
+
+/** What somebody else keeps there is not mixed with ours. */
+async function requireOwnTables(target: DatabaseTarget): Promise<void> {
+  const own = new Set(['kysely_migration', 'kysely_migration_lock', ...TABLES.map(([table]) => table)]);
+  const db = target.kind === 'sqlite' ? openSqlite(target.path) : openPostgres(target);
+  try {
+    const foreign = (await db.introspection.getTables({ withInternalKyselyTables: true })).find(
+      ({ name }) => !own.has(name),
+    );
+    if (foreign) throw new VirtkeepError('database_not_empty', { table: foreign.name });
+  } finally {
+    await db.destroy();
+  }
+}
+
+async function copyAll(from: DatabaseTarget, to: DatabaseTarget, say: (line: string) => void): Promise<void> {
+  const source = await openDatabase(from);
+  try {
+    const target = await openDatabase(to);
+    try {
+      await copyDatabase(source, target, ({ table, rows, changedTexts }) => {
+        const changed =
+          changedTexts > 0
+            ? `; in ${changedTexts} texts \\ufffd stands for NUL, which PostgreSQL does not keep`
+            : '';
+        say(`${table}: ${rows} rows${changed}`);
+      });
+    } finally {
+      await target.destroy();
+    }
+  } finally {
+    await source.destroy();
+  }
+}
+
+function removeFile(path: string): void {
+  for (const end of ['', '-wal', '-shm']) rmSync(path + end, { force: true });
+}
+
+function nextSteps(
+  config: ControllerConfig,
+  { to, passwordFile }: MigrationOptions,
+  target: DatabaseTarget,
+): string {
+  if (target.kind === 'postgres') {
+    const password = passwordFile ?? 'FILE    # when it needs a password';
+    return `Put this into the settings, then start the controller:\ndatabase: ${to}\ndatabase_password_file: ${password}`;
+  }
+  const usual = join(config.state_dir, 'controller.db');
+  const move = target.path === usual ? '' : `Move ${target.path} to ${usual}. `;
+  return `${move}Remove database and database_password_file from the settings, then start the controller.`;
+}
