@@ -234,8 +234,9 @@ function conditions(
 
 /** Some records of users were written by number. */
 function concerns(eb: ExpressionBuilder<Schema, 'audit'>, entity: string) {
+  if (!/^\d+$/.test(entity)) return eb('entity_id', '=', entity);
   const numbered = eb.selectFrom('users').select('id').where('number', '=', Number(entity));
-  return eb.or([eb('entity_id', '=', entity), eb('entity_id', 'in', numbered)]);
+  return eb('entity_id', 'in', numbered.unionAll(eb.selectNoFrom(eb.val(entity).as('id'))));
 }
 
 function rowOf(entry: AuditEntry, id: string, now: Date): AuditRow {
