@@ -135,7 +135,7 @@ const initFlags = (directory: string): string[] => [
 async function programsFor(directory: string): Promise<Programs> {
   const env = { PATH: process.env.PATH, LC_ALL: 'C', TZ: 'UTC' };
   const bin = installedPrograms() ?? (await unpackedPrograms());
-  if (await succeeds(asNobody(join(bin, 'postgres'), '--version'), { env, cwd: '/' })) return { bin, env };
+  if (await succeeds(asNobody('test', '-x', join(bin, 'postgres')), { cwd: '/' })) return { bin, env };
   // below a directory that is root's alone; the programs find the rest of theirs beside themselves
   const root = join(bin, '..', '..', '..', '..', '..');
   cpSync(join(root, 'usr'), join(directory, 'usr'), { recursive: true });

@@ -119,6 +119,7 @@ step_test_packages() {
   install_packages "${test_packages[@]}"
   if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then
     local package libraries
+    apt-cache show postgresql >/dev/null 2>&1 || quietly apt-get update -q
     package=$(apt-cache depends postgresql | awk '$1 == "Depends:" { print $2 }')
     mapfile -t libraries < <(apt-cache depends "$package" | awk '$1 == "Depends:" && $2 ~ /^lib/ && $2 !~ /llvm/ { print $2 }')
     install_packages libpq5 "${libraries[@]}"
