@@ -175,7 +175,7 @@ describe('nothing is copied', () => {
   });
 
   test('into a new file, which is not left', async () => {
-    await withDatabase({ ...targetOf(url), applicationName: SERVING }, async () => {
+    await withDatabase({ ...targetOf(url), applicationName: SERVING } as DatabaseTarget, async () => {
       const migrated = migrate(fileOf('new.db'), { database: url });
       await expect(migrated).rejects.toMatchObject({ msgKey: 'database_in_use' });
     });

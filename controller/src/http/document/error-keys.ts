@@ -19,7 +19,7 @@ interface Schema {
   anyOf?: readonly Schema[];
 }
 
-const ALWAYS: readonly ErrorKey[] = ['bad_request', 'overloaded', 'internal'];
+const ALWAYS: readonly ErrorKey[] = ['bad_request', 'overloaded', 'database_unavailable', 'internal'];
 /** Of a call that asks who calls. */
 export const LOGIN_ERRORS: readonly ErrorKey[] = [
   'login_required',

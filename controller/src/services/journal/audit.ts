@@ -3,7 +3,7 @@
 import { isExact, parseExact } from '@virtkeep/shared/exact-json';
 import { newId } from '@virtkeep/shared/ids';
 import { redact } from '@virtkeep/shared/log';
-import type { Expression, ExpressionBuilder, SqlBool } from 'kysely';
+import { type Expression, type ExpressionBuilder, type SqlBool, sql } from 'kysely';
 import { addressGroup } from '../../auth/address-group.ts';
 import { deleteRows } from '../../store/delete-rows.ts';
 import { listRows } from '../../store/list-rows.ts';
@@ -236,7 +236,7 @@ function conditions(
 function concerns(eb: ExpressionBuilder<Schema, 'audit'>, entity: string) {
   if (!/^\d+$/.test(entity)) return eb('entity_id', '=', entity);
   const numbered = eb.selectFrom('users').select('id').where('number', '=', Number(entity));
-  return eb('entity_id', 'in', numbered.unionAll(eb.selectNoFrom(eb.val(entity).as('id'))));
+  return eb('entity_id', 'in', numbered.unionAll(sql<{ id: string }>`select ${entity}`));
 }
 
 function rowOf(entry: AuditEntry, id: string, now: Date): AuditRow {
