@@ -153,6 +153,12 @@ module.exports = {
       '^controller/src/http/',
       'services do not know REST',
     ),
+    forbid(
+      'cluster-on-top',
+      '^controller/src/(http|services|agents|store|auth|pki|keys)/',
+      '^controller/src/cluster/',
+      'whether a controller acts is decided above',
+    ),
     forbid('agents-below', '^controller/src/agents/', '^controller/src/(http)/', 'agents do not know REST'),
     forbid(
       'cli-speaks-rest',

@@ -36,11 +36,19 @@ export async function serve(config: AgentConfig, log: Logger): Promise<void> {
   }
   const notifier = systemdNotifier();
   const parts = makeParts(config, identity, log);
-  const { runner, link, status, inventory, credentials, revocations } = parts;
+  const { runner, link, status, inventory, credentials, revocations, journal } = parts;
   runner.recover();
   const services = agentServices(parts);
   const { address, port } = config.listen;
-  const server = await startGrpcServer({ address, port, credentials, revocations, services, log });
+  const server = await startGrpcServer({
+    address,
+    port,
+    credentials,
+    revocations,
+    epochs: journal.settings,
+    services,
+    log,
+  });
   const shutdown = new Shutdown({
     runner,
     log,

@@ -10,6 +10,7 @@ import { SERVICE_ROLES } from '@virtkeep/shared/permissions';
 import { type ControllerConfig, configSchema, loadControllerConfig } from './config.ts';
 import { databaseTarget } from './database-target.ts';
 import { VERSION } from './http/openapi.ts';
+import { openKeys } from './keys/open-keys.ts';
 import { migrateDatabase } from './migrate-database.ts';
 import { ensureCa, issueServiceCertificate } from './pki/index.ts';
 import { serve } from './serve.ts';
@@ -79,7 +80,7 @@ async function runCommand(argv: string[]): Promise<void> {
       return migrateDatabase(config, options, line => void process.stdout.write(`${line}\n`));
     }
     if (command === 'cert' && action === 'issue' && subject === undefined) {
-      await withDatabase(config, () => ensureCa(config.state_dir));
+      await withDatabase(config, async db => ensureCa(await openKeys(config, db)));
       // the certificate goes where the caller may write
       becomeRoot();
       return issueCert(config, values);
@@ -119,9 +120,8 @@ async function printToken(
   config: ControllerConfig,
   { name = '', address = '', replace }: { name?: string; address?: string; replace?: string },
 ): Promise<void> {
-  const ca = await ensureCa(config.state_dir);
-  const ticket = await withDatabase(config, db =>
-    makeEnrolment(db, ca, {
+  const ticket = await withDatabase(config, async db =>
+    makeEnrolment(db, await ensureCa(await openKeys(config, db)), {
       verboseName: name,
       description: '',
       address,
@@ -143,7 +143,8 @@ async function issueCert(
   if (serviceRole === undefined) throw new UsageError(`--role must be one of: ${SERVICE_ROLES.join(', ')}`);
   if (name === undefined) throw new UsageError('--name is required');
   const maxDays = config.agents.service_certificate_max_days;
-  const files = await issueServiceCertificate(config.state_dir, {
+  const ca = await withDatabase(config, async db => ensureCa(await openKeys(config, db)));
+  const files = await issueServiceCertificate(ca, {
     role: serviceRole,
     name,
     outDir: out ?? process.cwd(),

@@ -110,6 +110,22 @@ const protectionSchema = z.strictObject({
   max_age_days: z.number().positive().max(3650).default(7),
 });
 
+const clusterSchema = z.strictObject({
+  /** Base64 of the 32 bytes with which the keys in the database are sealed; the same file on every controller. */
+  key_file: absolutePath.optional(),
+  /** Where this controller takes what others forward, when it acts. */
+  peer: z
+    .strictObject({
+      host: z.string().min(1).default('0.0.0.0'),
+      port: port.default(8444),
+    })
+    .prefault({}),
+  /** How the others reach that, as a name or address; the host's name when absent. */
+  address: z.string().min(1).optional(),
+  /** A controller that is silent for so long has lost its turn. */
+  lease_s: z.number().min(2).max(300).default(15),
+});
+
 const apiSchema = z.strictObject({
   /** Adds the product's own spelling of guest-command fields (`qemu_cmd`). */
   emulator_name: z.enum(['qemu']).optional(),
@@ -135,6 +151,7 @@ const settingsSchema = z.strictObject({
   sync_wait_s: seconds(300, 3600),
   shutdown_drain_s: seconds(30, 3600),
   api: apiSchema.prefault({}),
+  cluster: clusterSchema.prefault({}),
   limits: limitsSchema.prefault({}),
   keep: keepSchema.prefault({}),
   protection: protectionSchema.prefault({}),

@@ -1,13 +1,18 @@
 /** `virtkeep-controller migrate-database`: all that the controller's database holds goes into another one. */
 import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { ConfigError } from '@virtkeep/shared/config';
 import { UsageError } from '@virtkeep/shared/daemon-cli';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ControllerConfig } from './config.ts';
 import { databaseTarget, passwordIn } from './database-target.ts';
+import { KEY_NAMES, keyFiles } from './keys/keys.ts';
+import { openKeys } from './keys/open-keys.ts';
 import { copyDatabase } from './store/copy.ts';
 import { openDatabase } from './store/database.ts';
+import { LEASE_TABLE } from './store/lease-table.ts';
 import { openPostgres } from './store/postgres.ts';
+import type { Database } from './store/schema.ts';
 import { openSqlite } from './store/sqlite.ts';
 import { TABLES } from './store/tables.ts';
 import { type DatabaseTarget, hasPassword, isPostgresUrl, targetOf } from './store/target.ts';
@@ -36,7 +41,7 @@ export async function migrateDatabase(
   const isNewFile = target.kind === 'sqlite' && !existsSync(target.path);
   try {
     await requireOwnTables(target);
-    await copyAll(source, target, say);
+    await copyAll({ config, source, target }, say);
   } catch (error) {
     if (isNewFile) removeFile(target.path);
     throw error;
@@ -67,7 +72,12 @@ const placeOf = (target: DatabaseTarget): string => {
 
 /** What somebody else keeps there is not mixed with ours. */
 async function requireOwnTables(target: DatabaseTarget): Promise<void> {
-  const own = new Set(['kysely_migration', 'kysely_migration_lock', ...TABLES.map(([table]) => table)]);
+  const own = new Set([
+    'kysely_migration',
+    'kysely_migration_lock',
+    LEASE_TABLE,
+    ...TABLES.map(([table]) => table),
+  ]);
   const db = target.kind === 'sqlite' ? openSqlite(target.path) : openPostgres(target);
   try {
     const foreign = (await db.introspection.getTables({ withInternalKyselyTables: true })).find(
@@ -79,7 +89,16 @@ async function requireOwnTables(target: DatabaseTarget): Promise<void> {
   }
 }
 
-async function copyAll(from: DatabaseTarget, to: DatabaseTarget, say: (line: string) => void): Promise<void> {
+interface Move {
+  config: ControllerConfig;
+  source: DatabaseTarget;
+  target: DatabaseTarget;
+}
+
+async function copyAll(
+  { config, source: from, target: to }: Move,
+  say: (line: string) => void,
+): Promise<void> {
   const source = await openDatabase(from);
   try {
     const target = await openDatabase(to);
@@ -94,8 +113,29 @@ async function copyAll(from: DatabaseTarget, to: DatabaseTarget, say: (line: str
     } finally {
       await target.destroy();
     }
+    if (from.kind === 'postgres' && to.kind === 'sqlite') await unsealKeys(config, source);
   } finally {
     await source.destroy();
+  }
+}
+
+/**
+ * A controller that is alone has its keys in files of its state directory.
+ * @throws ConfigError for a file with another key than the database has
+ */
+async function unsealKeys(config: ControllerConfig, source: Database): Promise<void> {
+  if (!(await source.selectFrom('sealed_keys').select('name').executeTakeFirst())) return;
+  const sealed = await openKeys(config, source);
+  const files = keyFiles(config.state_dir);
+  for (const name of KEY_NAMES) {
+    const key = await sealed.read(name);
+    const present = await files.read(name);
+    // the last one is made anew whenever it has to be
+    if (key && present && !present.equals(key) && name !== 'pki/controller.pem')
+      throw new ConfigError(
+        `${join(config.state_dir, name)} is another key than the one in the database: move it away first`,
+      );
+    if (key) await files.write(name, key);
   }
 }
 

@@ -1,38 +1,75 @@
+import type { Server } from 'node:https';
+import type { AddressInfo } from 'node:net';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { systemdNotifier } from '@virtkeep/shared/systemd';
+import { ALONE } from './agents/acting.ts';
 import { openTokenSigner } from './auth/jwt.ts';
+import { awaitTurn, type Turn } from './cluster/member.ts';
+import { FORWARDER_ADDRESS, listenForPeers } from './cluster/peer-server.ts';
 import type { ControllerConfig } from './config.ts';
 import { databaseTarget } from './database-target.ts';
 import { ensureAdministrator } from './first-administrator.ts';
 import type { App } from './http/app.ts';
+import { connectionEnder } from './http/connections.ts';
 import { ROUTES } from './http/routes/index.ts';
 import { buildServer } from './http/server.ts';
 import { startJanitor } from './janitor.ts';
-import { ensureCa } from './pki/index.ts';
+import { openKeys } from './keys/open-keys.ts';
+import { openAuthority } from './pki/index.ts';
 import { createCoreServices } from './services/core.ts';
 import { createNodeServices } from './services/node-services.ts';
 import { Shutdown } from './shutdown.ts';
 import { openDatabase } from './store/database.ts';
-import { SERVING } from './store/served.ts';
+import type { DatabaseTarget } from './store/target.ts';
 import { serverTls } from './tls.ts';
 
+const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
+
 /**
- * Runs the controller until it is told to stop: database, keys, services, HTTP, nodes, in this order.
- * @throws ConfigError; the error of the listening socket.
+ * Runs the controller until it is told to stop: database, keys, services, HTTP, nodes, in this order. One of several on a PostgreSQL
+ * database stands by before that, until its turn comes.
+ * @throws ConfigError; the error of a listening socket.
  */
 export async function serve(config: ControllerConfig, log: Logger): Promise<void> {
   const notifier = systemdNotifier();
+  const target = await databaseTarget(config);
+  if (target.kind === 'sqlite') return act({ config, log, notifier, target });
+  const stopping = new AbortController();
+  const stop = () => stopping.abort();
+  for (const name of SIGNALS) process.on(name, stop);
+  const joined = () => notifier.ready();
+  const turn = await awaitTurn({ config, target, log, joined }, stopping.signal);
+  for (const name of SIGNALS) process.off(name, stop);
+  if (turn) await act({ config, log, notifier, target: turn.target, turn });
+  else notifier.close();
+}
+
+interface Start {
+  config: ControllerConfig;
+  log: Logger;
+  notifier: ReturnType<typeof systemdNotifier>;
+  target: DatabaseTarget;
+  /** Absent: this controller is alone. */
+  turn?: Turn;
+}
+
+async function act({ config, log, notifier, target, turn }: Start): Promise<void> {
   const draining = new AbortController();
-  const db = await openDatabase(await databaseTarget(config, SERVING));
-  const ca = await ensureCa(config.state_dir);
-  const signer = await openTokenSigner(config.state_dir);
-  const core = createCoreServices({ config, log, db, signer, draining: draining.signal });
-  const services = { ...core, ...createNodeServices(core, ca) };
+  const db = await openDatabase(target);
+  const keys = await openKeys(config, db);
+  const ca = await openAuthority(config.state_dir, keys);
+  const signer = await openTokenSigner(keys);
+  const acting = turn?.lease ?? ALONE;
+  const core = createCoreServices({ config, log, db, signer, draining: draining.signal, acting });
+  const services = { ...core, ...createNodeServices(core, { keys, ca }) };
   await ensureAdministrator(services);
   await services.load();
   const stopJanitor = startJanitor(services);
-  const app = await buildServer({ services, routes: ROUTES, tls: await serverTls(config, ca) });
+  const forwarders = turn ? [FORWARDER_ADDRESS] : [];
+  const app = await buildServer({ services, routes: ROUTES, tls: await serverTls(config, ca), forwarders });
+  const endConnections = connectionEnder(app.server);
+  const peers = turn && (await listenForPeers({ config, ca, handle: app.routing }));
 
   const shutdown = new Shutdown({
     log,
@@ -40,22 +77,35 @@ export async function serve(config: ControllerConfig, log: Logger): Promise<void
     drain: async () => {
       notifier.stopping();
       draining.abort(new VirtkeepError('draining'));
-      await app.close();
+      const closed = [app.close(), peers && close(peers)];
+      endConnections();
+      await turn?.yield();
+      await Promise.all(closed);
     },
     close: async () => {
       app.server.closeAllConnections();
+      peers?.closeAllConnections();
       await services.stopNodes();
       await stopJanitor();
       await db.destroy();
+      await turn?.end();
     },
   });
-  for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => shutdown.signal(name));
+  for (const name of SIGNALS) process.on(name, () => shutdown.signal(name));
+  if (turn && peers) await turn.begin(config, (peers.address() as AddressInfo).port);
   await listen(app, config, log);
   notifier.ready();
   // who listens answers while a thousand nodes are taken over
   await services.startNodes();
   await shutdown.stopped;
   notifier.close();
+}
+
+function close(server: Server): Promise<void> {
+  return new Promise(resolve => {
+    server.close(() => resolve());
+    server.closeIdleConnections();
+  });
 }
 
 async function listen(app: App, config: ControllerConfig, log: Logger): Promise<void> {

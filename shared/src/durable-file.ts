@@ -39,7 +39,8 @@ export async function readOrWriteOnce(
   return readFile(path);
 }
 
-async function bytesIfPresent(path: string): Promise<Buffer | undefined> {
+/** As `readIfPresent`, of a file that is no text. */
+export async function bytesIfPresent(path: string): Promise<Buffer | undefined> {
   try {
     return await readFile(path);
   } catch (error) {

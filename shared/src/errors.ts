@@ -594,6 +594,18 @@ export const ERRORS = {
     '50315',
     'The image {path} stays as it is: whether another node uses it is not known ({reason}).',
   ),
+  controller_superseded: passing(
+    '50316',
+    'Another controller (epoch {highest}) has taken over from this one (epoch {epoch}). Send the request again.',
+  ),
+  no_controller: passing(
+    '50317',
+    'No controller acts at the moment: {reason}. Send the request again shortly.',
+  ),
+  controller_changed: passing(
+    '50318',
+    'The controller that acted was lost while it had the request, which may have been done or not. Send it again with the same idempotency key, or look first.',
+  ),
   database_unavailable: passing(
     '50320',
     'The database of the controller cannot be reached: {reason}. Whether what was asked for is done is seen when it is back.',

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type AgentChannel, openAgentChannel } from '../../controller/src/agents/clients.ts';
+import { keyFiles } from '../../controller/src/keys/keys.ts';
 import { CONTROLLER_URN, ensureCa, issueCertificate } from '../../controller/src/pki/index.ts';
 import { waitFor } from '../lab/run.ts';
 import { startWorld, type World } from '../lab/world.ts';
@@ -88,7 +89,7 @@ function processorSeconds(pid: number): number {
 
 /** A connection to the agent as the controller has it. */
 async function connect({ agent, controller }: World): Promise<AgentChannel> {
-  const ca = await ensureCa(join(controller.dir, 'state'));
+  const ca = await ensureCa(keyFiles(join(controller.dir, 'state')));
   const { chainPem, privateKeyPem } = await issueCertificate(ca, {
     commonName: 'bench',
     names: { urns: [CONTROLLER_URN], hosts: [] },

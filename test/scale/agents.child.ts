@@ -1,4 +1,5 @@
 /** A process with many simulated agents; its parent tells it what to do. */
+import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { nodeUrn } from '../../controller/src/pki/index.ts';
 import { exportPrivateKey, KEY_ALGORITHM, newKeyPair, x509 } from '../../controller/src/pki/x509.ts';
 import { Rest } from '../lab/rest.ts';
@@ -13,14 +14,18 @@ export type ToAgents =
       url: string;
       ca: string;
       tokens: string[];
+      /** Where they listen; else where nobody else does. */
+      host?: string;
     }
   | { do: 'listen' }
+  | { do: 'operations' }
   | { do: 'pace'; pace: BackupPace }
   | { do: 'churn'; perSecond: number; seconds: number };
 
 export type FromAgents =
   | { told: 'done' }
   | { told: 'failed'; reason: string }
+  | { told: 'operations'; operations: [id: string, kind: string, domain: string][] }
   | { told: 'changed'; changes: [domain: string, description: string, atMs: number][] };
 
 const AT_ONCE = 8;
@@ -28,11 +33,13 @@ const TICK_MS = 50;
 const agents: SimulatedAgent[] = [];
 const tlsOf = new Map<SimulatedAgent, AgentTls>();
 let size: InstallationSize;
+let host: string;
 
 const tell = (message: FromAgents) => process.send!(message);
 
 async function enrol({ first, last, url, ca, tokens, ...order }: Extract<ToAgents, { do: 'enrol' }>) {
   size = order.size;
+  host = order.host ?? HOST;
   const rest = new Rest(url, ca);
   const waiting = Array.from({ length: last - first }, (_, index) => index);
   const lane = async () => {
@@ -53,7 +60,7 @@ async function enrol({ first, last, url, ca, tokens, ...order }: Extract<ToAgent
           csr_pem: request.toString('pem'),
           node_id: agent.id,
           hostname: `node-${agent.number}`,
-          address: HOST,
+          address: host,
           port: portOf(agent),
         },
       );
@@ -88,12 +95,22 @@ async function churn({ perSecond, seconds }: Extract<ToAgents, { do: 'churn' }>)
   }
 }
 
+function operationsOf({ operations }: SimulatedAgent): [string, string, string][] {
+  return [...operations.values()].map(({ id, kind, entities }) => {
+    const domain = entities.find(({ entityClass }) => entityClass === EntityClass.DOMAIN);
+    return [id, kind, domain?.id ?? ''];
+  });
+}
+
 async function obey(order: ToAgents): Promise<void> {
   switch (order.do) {
     case 'enrol':
       return enrol(order);
     case 'listen':
-      for (const agent of agents) await agent.start(tlsOf.get(agent)!, portOf(agent), HOST);
+      for (const agent of agents) await agent.start(tlsOf.get(agent)!, portOf(agent), host);
+      return;
+    case 'operations':
+      tell({ told: 'operations', operations: agents.flatMap(operationsOf) });
       return;
     case 'pace':
       for (const agent of agents) agent.pace = order.pace;
@@ -105,7 +122,7 @@ async function obey(order: ToAgents): Promise<void> {
 
 process.on('message', (order: ToAgents) => {
   obey(order).then(
-    () => tell({ told: 'done' }),
+    () => order.do !== 'operations' && tell({ told: 'done' }),
     (error: unknown) => tell({ told: 'failed', reason: String(error) }),
   );
 });

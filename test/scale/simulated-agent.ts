@@ -37,6 +37,8 @@ import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
 import { type Result, resultFields } from '@virtkeep/shared/operation-result';
 import { type CallContext, createServer, type Server, ServerError, Status } from 'nice-grpc';
 import { errorDetailsServerMiddleware } from 'nice-grpc-error-details';
+import { epochMiddleware } from '../../agent/src/grpc/epochs.ts';
+import { peerInterceptor } from '../../agent/src/grpc/peer.ts';
 import { domainOf, idOf, nameOf, ownFiles, ownPool, poolsOf, SHARED_POOL, sharedFiles } from './seeded.ts';
 
 export interface AgentTls {
@@ -85,9 +87,11 @@ export class SimulatedAgent {
   }
 
   async start(tls: AgentTls, port: number, host = '127.0.0.1'): Promise<void> {
-    const server = createServer()
+    const epochs = new Map<string, unknown>();
+    const server = createServer({ interceptors: [peerInterceptor] } as object)
       .use(errorDetailsServerMiddleware)
-      .use(errorServerMiddleware(() => {}));
+      .use(errorServerMiddleware(() => {}))
+      .use(epochMiddleware({ get: key => epochs.get(key), set: (key, value) => epochs.set(key, value) }));
     server.add(
       NodeServiceDefinition,
       whole(NodeServiceDefinition, this.#nodeService()) as NodeServiceImplementation,

@@ -222,6 +222,7 @@ function tellChild(child: ChildProcess, order: ToAgents): Promise<void> {
   return new Promise((resolve, reject) => {
     const hear = (message: FromAgents) => {
       if (message.told === 'changed') return;
+      if (message.told === 'operations') return;
       child.off('message', hear);
       if (message.told === 'failed') reject(new Error(message.reason));
       else resolve();

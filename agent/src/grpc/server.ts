@@ -13,6 +13,7 @@ import { ServerReflection, ServerReflectionService } from 'nice-grpc-server-refl
 import type { ReloadableCredentials } from '../enroll/credentials.ts';
 import type { Revocations } from '../enroll/revocations.ts';
 import { auditMiddleware } from './call-audit.ts';
+import { type EpochStore, epochMiddleware } from './epochs.ts';
 import { peerInterceptor, permissionMiddleware, revocationMiddleware } from './peer.ts';
 
 /** A service of the agent: its generated definition and what implements it. */
@@ -71,6 +72,7 @@ export async function startGrpcServer(options: {
   port: number;
   credentials: ReloadableCredentials;
   revocations: Revocations;
+  epochs: EpochStore;
   services: Service[];
   log: Logger;
 }): Promise<GrpcServer> {
@@ -82,6 +84,7 @@ export async function startGrpcServer(options: {
     .use(auditMiddleware(log))
     .use(revocationMiddleware(options.revocations))
     .use(permissionMiddleware)
+    .use(epochMiddleware(options.epochs))
     .use(deadlineMiddleware)
     .use(stopMiddleware(stopping.signal));
   const health = HealthState();

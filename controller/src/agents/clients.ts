@@ -2,7 +2,8 @@
 import { isIP } from 'node:net';
 import { createSecureContext, type PeerCertificate, type SecureContext } from 'node:tls';
 import { credentials } from '@grpc/grpc-js';
-import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
+import { EPOCH_KEY, parseEpoch } from '@virtkeep/shared/epoch';
+import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import {
   type BackupServiceClient,
   BackupServiceDefinition,
@@ -45,9 +46,10 @@ import {
 import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
 import { serialOf } from '@virtkeep/shared/serials';
 import { MiB } from '@virtkeep/shared/units';
-import { type ClientMiddleware, createChannel, createClientFactory } from 'nice-grpc';
+import { type ClientMiddleware, createChannel, createClientFactory, Metadata } from 'nice-grpc';
 import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
 import { nodeHost, nodeUrn } from '../pki/index.ts';
+import { type Acting, ALONE } from './acting.ts';
 
 export interface AgentClients {
   node: NodeServiceClient;
@@ -90,6 +92,7 @@ export interface AgentTls {
   privateKeyPem: string;
   /** Why a certificate of our authority with the node's name is not taken; undefined when it is. */
   refusal?: (nodeId: string, shown: NodeCertificate) => string | undefined;
+  acting?: Acting;
 }
 
 export interface PeerValidity {
@@ -142,7 +145,8 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: Abor
   const factory = createClientFactory()
     .use(errorDetailsClientMiddleware)
     .use(errorClientMiddleware(target.name))
-    .use(endedWith(target.name, ended));
+    .use(endedWith(target.name, ended))
+    .use(withEpoch(tls.acting ?? ALONE));
   return {
     clients: {
       node: factory.create(NodeServiceDefinition, channel),
@@ -160,6 +164,22 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: Abor
     },
     peer: () => peer,
     close: () => channel.close(),
+  };
+}
+
+/** Every call says the epoch of the controller that makes it. */
+function withEpoch(acting: Acting): ClientMiddleware {
+  return async function* (call, options) {
+    const epoch = acting.mustAct();
+    if (epoch === undefined) return yield* call.next(call.request, options);
+    const metadata = Metadata(options.metadata).set(EPOCH_KEY, String(epoch));
+    try {
+      return yield* call.next(call.request, { ...options, metadata });
+    } catch (error) {
+      if (hasKey(error, 'controller_superseded'))
+        acting.sawHigher(parseEpoch(error.params.highest ?? '') ?? epoch);
+      throw error;
+    }
   };
 }
 

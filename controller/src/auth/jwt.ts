@@ -3,10 +3,9 @@
  * never leaves the state directory; another algorithm, another key or another `typ` is refused alike.
  */
 import { createHmac, randomBytes } from 'node:crypto';
-import { join } from 'node:path';
-import { readOrWriteOnce } from '@virtkeep/shared/durable-file';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { errors, jwtVerify, SignJWT } from 'jose';
+import type { Keys } from '../keys/keys.ts';
 
 export interface TokenClaims {
   /** The user's number; of tokens of before users had one, their UUID. */
@@ -74,10 +73,10 @@ export class TokenSigner {
   }
 }
 
-/** Opens the signing key of this state directory (`jwt.key`, 0600), making it at first start. */
-export async function openTokenSigner(stateDir: string): Promise<TokenSigner> {
-  const key = await readOrWriteOnce(join(stateDir, 'jwt.key'), async () => randomBytes(KEY_BYTES), 0o600);
-  if (key.length < 32) throw new Error(`${join(stateDir, 'jwt.key')} is too short to be a key`);
+/** Opens the key that signs logins (`jwt.key`), making it at first start. */
+export async function openTokenSigner(keys: Keys): Promise<TokenSigner> {
+  const key = await keys.readOrMake('jwt.key', async () => randomBytes(KEY_BYTES));
+  if (key.length < 32) throw new Error('jwt.key is too short to be a key');
   return new TokenSigner(key);
 }
 

@@ -52,6 +52,39 @@ export function limitConnections(server: Server, config: ControllerConfig): void
   });
 }
 
+/**
+ * @returns ends the connections of a server that is closed: at once those on which nothing is asked, as browsers open them in advance, and the
+ *   others after their answer
+ */
+export function connectionEnder(server: Server): () => void {
+  const open = new Map<string, Socket>();
+  const asked = new KeyedCount();
+  let isEnding = false;
+  const endUnused = (key: string) => {
+    if (isEnding && asked.of(key) === 0) open.get(key)?.destroy();
+  };
+  server.on('connection', (socket: Socket) => {
+    const key = peerOf(socket);
+    open.set(key, socket);
+    socket.once('close', () => open.delete(key));
+  });
+  server.on('request', (request, response) => {
+    const key = peerOf(request.socket);
+    const answered = asked.add(key);
+    whenClosed(response, () => {
+      answered();
+      endUnused(key);
+    });
+  });
+  return () => {
+    isEnding = true;
+    for (const key of [...open.keys()]) endUnused(key);
+  };
+}
+
+/** The same for a connection and what is decrypted of it. */
+const peerOf = ({ remoteAddress, remotePort }: Socket) => `${remoteAddress} ${remotePort}`;
+
 /** An answer that goes out before its request has arrived ends the connection, or the sender would hold it by sending slowly. */
 export function endUnreadRequests(app: App): void {
   app.addHook('onSend', async (request, reply, payload) => {

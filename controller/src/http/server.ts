@@ -37,14 +37,20 @@ export interface ServerDependencies {
   routes: readonly RouteModule[];
   /** PEM texts; plain HTTP when absent. */
   tls?: { key: string; cert: string } | undefined;
+  /** Addresses of other controllers, which stand for clients. */
+  forwarders?: readonly string[];
 }
+
+/** Stands in an answer to a request for which nothing was done: another controller may be asked. */
+export const ASK_ANOTHER = 'x-virtkeep-ask-another';
 
 const KEEP_ALIVE_MS = 75_000;
 const MAX_PARAM_LENGTH = 500;
 
 /** Builds the server, ready to listen. @throws when a route declares no access. */
-export async function buildServer({ services, routes, tls }: ServerDependencies): Promise<App> {
-  const app = createApp(services, tls);
+export async function buildServer(dependencies: ServerDependencies): Promise<App> {
+  const { services, routes } = dependencies;
+  const app = createApp(dependencies);
   const index = new RouteIndex();
   decorate(app, services);
   app.addHook('onRoute', route => {
@@ -73,8 +79,9 @@ export async function buildServer({ services, routes, tls }: ServerDependencies)
   return app;
 }
 
-function createApp(services: Services, tls: ServerDependencies['tls']): App {
+function createApp({ services, tls, forwarders = [] }: ServerDependencies): App {
   const { config } = services;
+  const trusted = [...config.trusted_proxies, ...forwarders];
   const times = timeLimits(config);
   const options = {
     logger: false,
@@ -86,7 +93,7 @@ function createApp(services: Services, tls: ServerDependencies['tls']): App {
     bodyLimit: config.limits.body_bytes,
     keepAliveTimeout: KEEP_ALIVE_MS,
     requestTimeout: times.requestTimeout,
-    trustProxy: config.trusted_proxies.length > 0 ? config.trusted_proxies : false,
+    trustProxy: trusted.length > 0 ? trusted : false,
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_PARAM_LENGTH },
     ajv: {
       customOptions: {
@@ -128,15 +135,22 @@ function decorate(app: App, services: Services): void {
 
 function registerGates(app: App, services: Services, refuseUnknown: ReturnType<typeof notFound>): void {
   app.addHook('onRequest', async (request, reply) => {
+    services.acting.mustAct();
     reply.header('x-request-id', request.id);
     reply.header('cache-control', 'no-store');
     if (services.draining.aborted) {
       reply.header('connection', 'close');
-      if (request.method !== 'GET' && request.method !== 'HEAD') throw new VirtkeepError('draining');
+      if (request.method !== 'GET' && request.method !== 'HEAD') {
+        reply.header(ASK_ANOTHER, '1');
+        throw new VirtkeepError('draining');
+      }
     }
     // before its body is read
     if (request.is404) refuseUnknown(request, reply);
     await authorize(services, request);
+  });
+  app.addHook('onSend', async () => {
+    services.acting.mustAct();
   });
   app.addHook('preValidation', async request => {
     const { schema } = request.routeOptions;

@@ -5,8 +5,7 @@
  */
 import { createHash, createPrivateKey, type KeyObject, randomBytes, sign } from 'node:crypto';
 import { isIP } from 'node:net';
-import { join } from 'node:path';
-import { readOrWriteOnce } from '@virtkeep/shared/durable-file';
+import type { Keys } from '../keys/keys.ts';
 import { type CertificateNames, isHost } from './names.ts';
 import {
   type CryptoKeyPair,
@@ -50,17 +49,15 @@ const CA_DAYS = 3653;
 export const LEAF_DAYS = 397;
 
 /**
- * Opens the authority of this state directory, making it at first start: `pki/ca.key` (0600) and `pki/ca.crt`,
- * valid ten years. Two controllers starting at once end up with the same authority.
- * @throws when the files cannot be read or written (main prints it and ends).
+ * Opens the authority of these keys, making it at first start: `pki/ca.key` and `pki/ca.crt`, valid ten years. Two controllers starting
+ * at once end up with the same authority.
+ * @throws when the keys cannot be read or written (main prints it and ends).
  */
-export async function ensureCa(stateDir: string): Promise<CertificateAuthority> {
-  const keyPath = join(stateDir, 'pki', 'ca.key');
-  const certificatePath = join(stateDir, 'pki', 'ca.crt');
+export async function ensureCa(kept: Keys): Promise<CertificateAuthority> {
   const newKey = async () => exportPrivateKey((await newKeyPair()).privateKey);
-  const key = await readOrWriteOnce(keyPath, newKey, 0o600);
+  const key = await kept.readOrMake('pki/ca.key', newKey);
   const keys = await importKeyPair(key.toString('utf8'));
-  const certificate = await readOrWriteOnce(certificatePath, () => selfSign(keys), 0o644);
+  const certificate = await kept.readOrMake('pki/ca.crt', () => selfSign(keys));
   return openAuthority(certificate.toString('utf8'), keys, createPrivateKey(key));
 }
 

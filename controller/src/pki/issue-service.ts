@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { ConfigError } from '@virtkeep/shared/config';
 import { writeDurably } from '@virtkeep/shared/durable-file';
 import type { ServiceRole } from '@virtkeep/shared/permissions';
-import { ensureCa, issueCertificate } from './authority.ts';
+import { type CertificateAuthority, issueCertificate } from './authority.ts';
 import { roleUrn } from './names.ts';
 
 export interface ServiceCertificateFiles {
@@ -20,7 +20,7 @@ const NAME = /^[a-z0-9][a-z0-9_.-]{0,62}$/i;
  * @throws ConfigError with a text for the terminal.
  */
 export async function issueServiceCertificate(
-  stateDir: string,
+  ca: CertificateAuthority,
   options: {
     role: ServiceRole;
     name: string;
@@ -37,7 +37,6 @@ export async function issueServiceCertificate(
     throw new ConfigError(
       `--days must be a whole number from 1 to ${maxDays} (setting agents.service_certificate_max_days).`,
     );
-  const ca = await ensureCa(stateDir);
   const issued = await issueCertificate(ca, {
     commonName: options.name,
     names: { urns: [roleUrn(options.role)], hosts: [] },

@@ -3,6 +3,7 @@ import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { keyFiles } from '../keys/keys.ts';
 import {
   type CertificateAuthority,
   CONTROLLER_URN,
@@ -22,7 +23,7 @@ let dir: string;
 let ca: CertificateAuthority;
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'pki-'));
-  ca = await ensureCa(dir);
+  ca = await ensureCa(keyFiles(dir));
 });
 afterAll(() => rm(dir, { recursive: true, force: true }));
 
@@ -38,7 +39,7 @@ async function csr(names: x509.JsonGeneralNames, keys?: CryptoKeyPair): Promise<
 
 describe('authority', () => {
   test('is made once, with a private key for its owner only', async () => {
-    const again = await ensureCa(dir);
+    const again = await ensureCa(keyFiles(dir));
     expect(again.certificatePem).toBe(ca.certificatePem);
     expect((await stat(join(dir, 'pki', 'ca.key'))).mode & 0o777).toBe(0o600);
     const parsed = new X509Certificate(ca.certificatePem);
@@ -49,7 +50,11 @@ describe('authority', () => {
 
   test('two controllers starting at once get one authority', async () => {
     const other = await mkdtemp(join(tmpdir(), 'pki-'));
-    const made = await Promise.all([ensureCa(other), ensureCa(other), ensureCa(other)]);
+    const made = await Promise.all([
+      ensureCa(keyFiles(other)),
+      ensureCa(keyFiles(other)),
+      ensureCa(keyFiles(other)),
+    ]);
     expect(new Set(made.map(item => item.certificatePem)).size).toBe(1);
     await rm(other, { recursive: true });
   });
@@ -70,11 +75,11 @@ describe('authority', () => {
 
 describe('stored certificates', () => {
   test('the controller certificate is a client of its role and is kept', async () => {
-    const issued = await ensureControllerCertificate(dir, ca);
+    const issued = await ensureControllerCertificate(keyFiles(dir), ca);
     const leaf = new X509Certificate(issued.certificatePem);
     expect(leaf.subjectAltName).toContain(`URI:${CONTROLLER_URN}`);
     expect(leaf.keyUsage).toEqual(['1.3.6.1.5.5.7.3.2']);
-    expect(await ensureControllerCertificate(dir, ca)).toEqual(issued);
+    expect(await ensureControllerCertificate(keyFiles(dir), ca)).toEqual(issued);
   });
 
   test('the server certificate is made anew for another name', async () => {
@@ -89,11 +94,11 @@ describe('stored certificates', () => {
     const written: string[] = [];
     const issued = async (pem: string) => void written.push(pem);
     const asked = { role: 'reader' as const, name: 'metrics', outDir, days: 30, maxDays: 365, issued };
-    const files = await issueServiceCertificate(dir, asked);
+    const files = await issueServiceCertificate(ca, asked);
     expect(await readFile(files.certificatePath, 'utf8')).toContain(written[0]!.trim());
     expect((await stat(files.keyPath)).mode & 0o777).toBe(0o600);
-    await expect(issueServiceCertificate(dir, { ...asked, name: '../x' })).rejects.toThrow('cannot be used');
-    await expect(issueServiceCertificate(dir, { ...asked, days: 366 })).rejects.toThrow('1 to 365');
+    await expect(issueServiceCertificate(ca, { ...asked, name: '../x' })).rejects.toThrow('cannot be used');
+    await expect(issueServiceCertificate(ca, { ...asked, days: 366 })).rejects.toThrow('1 to 365');
     expect(written.length).toBe(1);
   });
 });

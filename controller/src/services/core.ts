@@ -1,4 +1,5 @@
 import type { Logger } from '@virtkeep/shared/log';
+import { type Acting, ALONE } from '../agents/acting.ts';
 import type { TokenSigner } from '../auth/jwt.ts';
 import type { ControllerConfig } from '../config.ts';
 import type { Database } from '../store/schema.ts';
@@ -20,10 +21,13 @@ export interface CoreDependencies {
   db: Database;
   signer: TokenSigner;
   draining: AbortSignal;
+  /** Absent: the controller is alone. */
+  acting?: Acting;
 }
 
 /** The services that need no node. */
-export function createCoreServices({ config, log, db, signer, draining }: CoreDependencies): CoreServices {
+export function createCoreServices(dependencies: CoreDependencies): CoreServices {
+  const { config, log, db, signer, draining, acting = ALONE } = dependencies;
   const changes = new ChangeFeed();
   const events = new EventService(db, changes);
   const users = new UserService(db);
@@ -42,6 +46,7 @@ export function createCoreServices({ config, log, db, signer, draining }: CoreDe
     log,
     db,
     draining,
+    acting,
     changes,
     metricSources,
     events,

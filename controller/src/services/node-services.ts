@@ -6,6 +6,7 @@ import { LINK_TIMES, type LinkTimes } from '../agents/link.ts';
 import { NodeLinks } from '../agents/links.ts';
 import type { Principal } from '../auth/principal.ts';
 import { watchClock } from '../clock-belief.ts';
+import type { Keys } from '../keys/keys.ts';
 import type { CertificateAuthority } from '../pki/index.ts';
 import { BackupFiles, type FileListener } from './backup-files/backup-files.ts';
 import { changesExtension } from './backup-files/extendable.ts';
@@ -67,15 +68,21 @@ export interface NodeServiceTimes extends LinkTimes {
   ticks?: boolean;
 }
 
+/** The keys of the controller, and the authority that they are of. */
+export interface ControllerKeys {
+  keys: Keys;
+  ca: CertificateAuthority;
+}
+
 export function createNodeServices(
   core: CoreServices,
-  ca: CertificateAuthority,
+  { keys, ca }: ControllerKeys,
   times: NodeServiceTimes = LINK_TIMES,
 ): NodeServices {
   const { config, db, tasks, events, changes } = core;
   const log = core.log.child({ part: 'nodes' });
   const register = new CertificateRegister(db);
-  const ownCertificate = new OwnCertificate(config.state_dir, ca);
+  const ownCertificate = new OwnCertificate(keys, ca);
   const tls = async (): Promise<AgentTls> => {
     const own = await ownCertificate.get();
     return {
@@ -83,6 +90,7 @@ export function createNodeServices(
       chainPem: own.chainPem,
       privateKeyPem: own.privateKeyPem,
       refusal: (nodeId, shown) => refusedNodes.refusal(nodeId, shown),
+      acting: core.acting,
     };
   };
   const observer = new NodeObserver();

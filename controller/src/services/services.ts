@@ -1,5 +1,6 @@
 /** Everything the routes may use; made once in main (or a test) and handed down. */
 import type { Logger } from '@virtkeep/shared/log';
+import type { Acting } from '../agents/acting.ts';
 import type { ControllerConfig } from '../config.ts';
 import type { Database } from '../store/schema.ts';
 import type { PasswordChecks } from './accounts/password-checks.ts';
@@ -52,6 +53,7 @@ export interface CoreServices {
   metricSources: MetricSources;
   /** Fires when the controller begins to stop: waiting answers turn into 202, new changes are refused. */
   draining: AbortSignal;
+  acting: Acting;
 }
 
 export interface NodeServices {

@@ -17,6 +17,7 @@ import { notedBackups } from './migrations/0015-noted-backups.ts';
 import { wholePoints } from './migrations/0016-whole-points.ts';
 import { scale } from './migrations/0017-scale.ts';
 import { decisionOrder } from './migrations/0018-decision-order.ts';
+import { sealedKeys } from './migrations/0020-sealed-keys.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -39,6 +40,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0016-whole-points': wholePoints,
   '0017-scale': scale,
   '0018-decision-order': decisionOrder,
+  '0020-sealed-keys': sealedKeys,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

@@ -147,7 +147,10 @@ async function connected(target: PostgresTarget): Promise<HeldClient> {
 }
 
 /** @throws database_unavailable, when a file that the URL names cannot be read. */
-function clientOf({ url, password, applicationName }: PostgresTarget): pg.Client {
+export function clientOf(
+  { url, password, applicationName }: PostgresTarget,
+  more: pg.ClientConfig = {},
+): pg.Client {
   try {
     return new pg.Client({
       connectionString: connectionString(url, password),
@@ -156,6 +159,7 @@ function clientOf({ url, password, applicationName }: PostgresTarget): pg.Client
       query_timeout: QUERY_TIMEOUT_MS,
       keepAlive: true,
       types: TYPES,
+      ...more,
     });
   } catch (error) {
     throw unavailable(error);

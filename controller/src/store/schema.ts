@@ -37,6 +37,7 @@ export interface Schema {
   notification_targets: NotificationTargetRow;
   notifications: NotificationRow;
   row_counts: RowCountRow;
+  sealed_keys: SealedKeyRow;
 }
 
 export type Database = Kysely<Schema>;
@@ -491,6 +492,12 @@ export interface NotificationRow {
   /** Why the last attempt failed; of what was sent, what is to be known of it. */
   reason: string;
   created: string;
+}
+
+/** A key that several controllers share, sealed with one that is in a file of each. */
+export interface SealedKeyRow {
+  name: string;
+  sealed: string;
 }
 
 /** How many rows of a table have these values in the two columns by which they are counted; the database keeps it itself. */

@@ -2,7 +2,9 @@ import { sql } from 'kysely';
 import { isPostgres } from './dialect.ts';
 import type { Database } from './schema.ts';
 
-/** By which a PostgreSQL server lists a controller that serves; its commands have another name. */
+/**
+ * By which a PostgreSQL server lists a controller that serves, followed by the epoch of one that acts; its commands have another name.
+ */
 export const SERVING = 'virtkeep-controller';
 
 /**
@@ -13,7 +15,7 @@ export const SERVING = 'virtkeep-controller';
 export async function isServed(db: Database): Promise<boolean> {
   if (isPostgres(db)) {
     const { rows } = await sql`select 1 from pg_stat_activity
-      where datname = current_database() and application_name = ${SERVING} and pid <> pg_backend_pid()`.execute(
+      where datname = current_database() and starts_with(application_name, ${SERVING}) and pid <> pg_backend_pid()`.execute(
       db,
     );
     return rows.length > 0;

@@ -36,5 +36,6 @@ export const TABLES: readonly (readonly [keyof Schema, readonly string[]])[] = [
   ['retention_decisions', ['id']],
   ['notification_targets', ['id']],
   ['notifications', ['id']],
+  ['sealed_keys', ['name']],
   ['row_counts', ['of_table', 'first', 'second']],
 ];

@@ -6,6 +6,8 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import { sql } from 'kysely';
 import { configSchema } from '../../../controller/src/config.ts';
+import { keyFiles } from '../../../controller/src/keys/keys.ts';
+import { openKeys } from '../../../controller/src/keys/open-keys.ts';
 import { migrateDatabase } from '../../../controller/src/migrate-database.ts';
 import { openDatabase } from '../../../controller/src/store/database.ts';
 import type { Database } from '../../../controller/src/store/schema.ts';
@@ -67,7 +69,7 @@ const rowsOf = (place: string): Promise<Record<string, unknown[]>> =>
 async function fill(place: string): Promise<void> {
   await withDatabase(targetOf(place), async db => {
     for (const [table, key] of TABLES) {
-      if (table === 'row_counts') continue;
+      if (table === 'row_counts' || table === 'sealed_keys') continue;
       const { columns } = (await db.introspection.getTables()).find(({ name }) => name === table)!;
       const rows = Array.from({ length: table === 'tasks' || table === 'events' ? MANY : 1 }, (_, at) =>
         Object.fromEntries(
@@ -122,6 +124,24 @@ test('all of it is in the other database, and back again', async () => {
       .executeTakeFirstOrThrow();
     expect(left.sum).toBe(0);
   });
+});
+
+test('the keys that several controllers share become files of the one that is alone, and take the place of no other', async () => {
+  const config = configSchema.parse({ state_dir: directory, database: url });
+  await withDatabase(targetOf(url), async db => {
+    const keys = await openKeys(config, db);
+    await keys.write('pki/ca.key', 'shared');
+  });
+  const alone = keyFiles(directory);
+  await alone.write('pki/ca.key', 'another');
+  await expect(migrate(fileOf(), { database: url })).rejects.toThrow(
+    'is another key than the one in the database',
+  );
+  expect(readdirSync(directory)).not.toContain('controller.db');
+  await alone.write('pki/ca.key', 'shared');
+  rmSync(join(directory, 'pki'), { recursive: true });
+  await migrate(fileOf(), { database: url });
+  expect(String(await alone.read('pki/ca.key'))).toBe('shared');
 });
 
 test('a NUL, which PostgreSQL does not keep, is told of', async () => {

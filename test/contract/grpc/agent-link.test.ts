@@ -9,6 +9,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, jest, tes
 import { createLogger } from '@virtkeep/shared/log';
 import type { AgentTls } from '../../../controller/src/agents/clients.ts';
 import { type LinkObserver, LinkPlaces, NodeLink } from '../../../controller/src/agents/link.ts';
+import { keyFiles } from '../../../controller/src/keys/keys.ts';
 import {
   type CertificateAuthority,
   CONTROLLER_URN,
@@ -28,7 +29,7 @@ let link: NodeLink | undefined;
 
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'link-'));
-  ca = await ensureCa(dir);
+  ca = await ensureCa(keyFiles(dir));
   const names = { urns: [CONTROLLER_URN], hosts: [] };
   const issued = await issueCertificate(ca, { commonName: 'c', names, use: 'client', days: 1 });
   tls = { caPem: ca.certificatePem, chainPem: issued.chainPem, privateKeyPem: issued.privateKeyPem };
@@ -244,7 +245,7 @@ describe('link to a node', () => {
     await until(() => made.reason.includes('is not that of node'));
     await made.stop();
     await agent.stop();
-    const foreign = await ensureCa(join(dir, 'foreign'));
+    const foreign = await ensureCa(keyFiles(join(dir, 'foreign')));
     await agent.start(await agentTls(agent.id, foreign));
     const again = connect(observer);
     await until(() => again.reason !== 'not connected yet');

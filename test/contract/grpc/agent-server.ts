@@ -104,6 +104,7 @@ export async function startTestAgent(further: Service[] = [], log: Logger = sile
     port: 0,
     credentials,
     revocations,
+    epochs: journal.settings,
     services,
     log,
   });

@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { keyFiles } from '../../../controller/src/keys/keys.ts';
 import {
   type CertificateAuthority,
   type CertificateUse,
@@ -13,7 +14,7 @@ import {
 export async function newAuthority(): Promise<CertificateAuthority> {
   const directory = mkdtempSync(join(tmpdir(), 'virtkeep-pki-'));
   try {
-    return await ensureCa(directory);
+    return await ensureCa(keyFiles(directory));
   } finally {
     rmSync(directory, { recursive: true });
   }

@@ -13,6 +13,7 @@ import { type ControllerConfig, configSchema } from '../../../controller/src/con
 import type { App, RouteModule } from '../../../controller/src/http/app.ts';
 import { ROUTES } from '../../../controller/src/http/routes/index.ts';
 import { buildServer } from '../../../controller/src/http/server.ts';
+import { type Keys, keyFiles } from '../../../controller/src/keys/keys.ts';
 import { type CertificateAuthority, ensureCa } from '../../../controller/src/pki/index.ts';
 import { createCoreServices } from '../../../controller/src/services/core.ts';
 import { createNodeServices } from '../../../controller/src/services/node-services.ts';
@@ -54,6 +55,7 @@ export interface RestApp {
   app: App;
   services: Services;
   signer: TokenSigner;
+  keys: Keys;
   ca: CertificateAuthority;
   tokens: Record<Role, string>;
   userIds: Record<Role, string>;
@@ -111,14 +113,19 @@ export async function makeRestApp(
     signer,
     draining: draining.signal,
   });
-  const ca = await ensureCa(stateDir);
+  const keys = keyFiles(stateDir);
+  const ca = await ensureCa(keys);
   const services: Services = {
     ...core,
-    ...createNodeServices(core, ca, {
-      ...NODE_TIMES,
-      ticks: false,
-      ...(clock && { clock, elapsedMs: () => clock.now().getTime() }),
-    }),
+    ...createNodeServices(
+      core,
+      { keys, ca },
+      {
+        ...NODE_TIMES,
+        ticks: false,
+        ...(clock && { clock, elapsedMs: () => clock.now().getTime() }),
+      },
+    ),
   };
   await seed(db);
   await services.startNodes();
@@ -134,6 +141,7 @@ export async function makeRestApp(
     app,
     services,
     signer,
+    keys,
     ca,
     tokens,
     userIds,

@@ -88,7 +88,7 @@ const heard = () => rest.services.loanReconciler.loanOf(borrower.id, vdisk) !== 
 async function restart(between: () => Promise<void> | void = () => {}): Promise<void> {
   await running.stopNodes();
   await between();
-  running = createNodeServices(rest.services, rest.ca, NODE_TIMES);
+  running = createNodeServices(rest.services, rest, NODE_TIMES);
   Object.assign(rest.services, running);
   await running.startNodes();
 }

@@ -79,7 +79,7 @@ test('when none runs, it is the one that ran last, also after a restart of the c
   expect(await nodeOf()).toBe('n1');
 
   await rest.services.stopNodes();
-  Object.assign(rest.services, createNodeServices(rest.services, rest.ca, NODE_TIMES));
+  Object.assign(rest.services, createNodeServices(rest.services, rest, NODE_TIMES));
   await rest.services.startNodes();
   for (const agent of [two, one]) await status(rest, agent.id, 'ACTIVE');
   expect(await nodeOf()).toBe('n1');

@@ -10,6 +10,7 @@ import { PowerAction } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import { type AgentChannel, openAgentChannel } from '../../../controller/src/agents/clients.ts';
+import { keyFiles } from '../../../controller/src/keys/keys.ts';
 import { ensureCa, ensureControllerCertificate } from '../../../controller/src/pki/index.ts';
 import { makeDataDisk } from '../../lab/disks.ts';
 import type { Guest } from '../../lab/guest.ts';
@@ -63,8 +64,8 @@ beforeAll(async () => {
   world = await startWorld({ controller: true, nodes: 2 });
   [home, afar] = world.nodes as [LabNode, LabNode];
   const stateDir = join(world.controller.dir, 'state');
-  const ca = await ensureCa(stateDir);
-  const own = await ensureControllerCertificate(stateDir, ca);
+  const ca = await ensureCa(keyFiles(stateDir));
+  const own = await ensureControllerCertificate(keyFiles(stateDir), ca);
   const keys = { caPem: ca.certificatePem, chainPem: own.chainPem, privateKeyPem: own.privateKeyPem };
   [near, far] = world.agents.map(({ nodeId, port, node }) =>
     openAgentChannel(

@@ -19,7 +19,14 @@ interface Schema {
   anyOf?: readonly Schema[];
 }
 
-const ALWAYS: readonly ErrorKey[] = ['bad_request', 'overloaded', 'database_unavailable', 'internal'];
+const ALWAYS: readonly ErrorKey[] = [
+  'bad_request',
+  'overloaded',
+  'database_unavailable',
+  'no_controller',
+  'controller_changed',
+  'internal',
+];
 /** Of a call that asks who calls. */
 export const LOGIN_ERRORS: readonly ErrorKey[] = [
   'login_required',

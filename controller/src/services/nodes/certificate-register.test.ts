@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import { serialOf } from '@virtkeep/shared/serials';
 import type { NodeCertificate } from '../../agents/clients.ts';
+import { keyFiles } from '../../keys/keys.ts';
 import { type CertificateAuthority, ensureCa, issueCertificate, nodeUrn } from '../../pki/index.ts';
 import type { Database } from '../../store/schema.ts';
 import { openTestDatabase } from '../../store/test-database.ts';
@@ -19,7 +20,7 @@ let db: Database;
 let register: CertificateRegister;
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'register-'));
-  ca = await ensureCa(dir);
+  ca = await ensureCa(keyFiles(dir));
 });
 afterAll(() => rm(dir, { recursive: true, force: true }));
 beforeEach(async () => {

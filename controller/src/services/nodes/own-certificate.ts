@@ -1,4 +1,5 @@
 /** What the controller shows to the agents, kept in memory: a thousand nodes that are reached at once would read and parse it as often. */
+import type { Keys } from '../../keys/keys.ts';
 import {
   type CertificateAuthority,
   ensureControllerCertificate,
@@ -9,19 +10,19 @@ import {
 const LOOK_MS = 60_000;
 
 export class OwnCertificate {
-  readonly #stateDir: string;
+  readonly #keys: Keys;
   readonly #ca: CertificateAuthority;
   #kept: { issued: Promise<IssuedCertificate>; untilMs: number } | undefined;
 
-  constructor(stateDir: string, ca: CertificateAuthority) {
-    this.#stateDir = stateDir;
+  constructor(keys: Keys, ca: CertificateAuthority) {
+    this.#keys = keys;
     this.#ca = ca;
   }
 
   get(): Promise<IssuedCertificate> {
     const nowMs = performance.now();
     if (this.#kept && nowMs < this.#kept.untilMs) return this.#kept.issued;
-    const issued = ensureControllerCertificate(this.#stateDir, this.#ca);
+    const issued = ensureControllerCertificate(this.#keys, this.#ca);
     const kept = { issued, untilMs: nowMs + LOOK_MS };
     this.#kept = kept;
     issued.catch(() => {

@@ -7,6 +7,7 @@ import type { Logger } from '@virtkeep/shared/log';
 import { MAX_REVOCATIONS, type Revocation } from '@virtkeep/shared/revocations';
 import type { AgentClients } from '../../agents/clients.ts';
 import type { NodeLinks } from '../../agents/links.ts';
+import { keyFiles } from '../../keys/keys.ts';
 import {
   type CertificateAuthority,
   ensureCa,
@@ -32,7 +33,7 @@ let warned: unknown[];
 let service: RevocationService;
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'revocations-'));
-  ca = await ensureCa(dir);
+  ca = await ensureCa(keyFiles(dir));
 });
 afterAll(() => rm(dir, { recursive: true, force: true }));
 beforeEach(async () => {

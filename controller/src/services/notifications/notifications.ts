@@ -2,13 +2,13 @@
 import { reasonOf } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
+import { Sealer } from '../../keys/sealing.ts';
 import type { Database, NotificationRow } from '../../store/schema.ts';
 import type { EventService } from '../journal/events.ts';
 import { DeliveryError, type Send } from './delivery.ts';
 import type { AnyEventName, NotificationEvent } from './events.ts';
 import { mailSender } from './mail.ts';
 import { Outbox } from './outbox.ts';
-import { Sealer } from './sealing.ts';
 import { NotificationTargets, type Target } from './targets.ts';
 import { ownName, render } from './templates.ts';
 import { webhookSender } from './webhook.ts';

@@ -1,11 +1,11 @@
 /** Targets: who is told of what, and how they are reached. Their secrets go in and never come out, but to where they belong. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
+import type { Sealer } from '../../keys/sealing.ts';
 import { isUniqueViolation } from '../../store/dialect.ts';
 import type { Database, NotificationTargetRow } from '../../store/schema.ts';
 import type { EventName } from './events.ts';
 import type { TargetRecord } from './record.ts';
-import type { Sealer } from './sealing.ts';
 import {
   type Mail,
   type MailRequest,

@@ -1,6 +1,5 @@
 /**
- * Secrets of targets as the database has them: AES-256-GCM under a key that is derived from the controller's own and is not in the
- * database. What is sealed for one target opens for no other.
+ * Secrets as the database has them: AES-256-GCM under a key that is not in the database. What is sealed for one owner opens for no other.
  */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 

@@ -1,0 +1,216 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer, type IncomingMessage, request, type Server, type ServerResponse } from 'node:http';
+import { Agent, type Server as SecureServer, request as secureRequest } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { createLogger } from '@virtkeep/shared/log';
+import { type ControllerConfig, configSchema } from '../config.ts';
+import { ASK_ANOTHER } from '../http/server.ts';
+import { keyFiles } from '../keys/keys.ts';
+import { type CertificateAuthority, ensureCa, issueCertificate, nodeUrn } from '../pki/index.ts';
+import { type ActingPlace, Forwarder } from './forwarder.ts';
+import { FORWARDER_ADDRESS, listenForPeers } from './peer-server.ts';
+import { forwardingAgent } from './peer-tls.ts';
+
+const log = createLogger('test', 'error');
+
+let dir: string;
+let ca: CertificateAuthority;
+let agent: Agent;
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'virtkeep-forwarder-'));
+  ca = await ensureCa(keyFiles(dir));
+  agent = await forwardingAgent(ca);
+});
+
+afterAll(() => {
+  agent.destroy();
+  rmSync(dir, { recursive: true });
+});
+
+const config: ControllerConfig = configSchema.parse({
+  tls: { mode: 'off' },
+  cluster: { peer: { host: '127.0.0.1', port: 0 } },
+});
+
+type Handle = (request: IncomingMessage, response: ServerResponse) => void;
+
+let servers: (Server | SecureServer)[];
+let forwarder: Forwarder;
+let port: number;
+let epoch: number;
+
+beforeEach(async () => {
+  servers = [];
+  epoch = 0;
+  forwarder = new Forwarder({ config, log, agent: async () => agent });
+  const server = createServer(forwarder.handle);
+  servers.push(server);
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  port = (server.address() as AddressInfo).port;
+});
+
+afterEach(() => {
+  for (const server of servers) end(server);
+});
+
+function end(server: Server | SecureServer) {
+  server.close();
+  server.closeAllConnections();
+}
+
+/** A controller that acts. */
+async function acting(handle: Handle) {
+  const server = await listenForPeers({ config, ca, handle });
+  servers.push(server);
+  epoch += 1;
+  const place: ActingPlace = { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, epoch };
+  return { server, place };
+}
+
+interface Sent {
+  method?: string;
+  headers?: Record<string, string>;
+  body?: string;
+}
+
+async function send(path: string, { method = 'GET', headers = {}, body }: Sent = {}) {
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+  request({ host: '127.0.0.1', port, path, method, headers }, resolve).once('error', reject).end(body);
+  const answer = await promise;
+  return { status: answer.statusCode, headers: answer.headers, body: await text(answer) };
+}
+
+test('a request arrives as it was sent, and says for whom it is', async () => {
+  const seen: IncomingMessage[] = [];
+  const { place } = await acting(async (incoming, response) => {
+    seen.push(incoming);
+    response.writeHead(201, { 'set-cookie': ['a=1', 'b=2'], 'x-own': 'yes' }).end(await text(incoming));
+  });
+  forwarder.point(place);
+  const answer = await send('/api/domains/?a=%20b', {
+    method: 'POST',
+    headers: {
+      authorization: 'jwt x',
+      connection: 'x-hop',
+      'x-hop': 'dropped',
+      'x-forwarded-for': '10.1.1.1',
+      'x-forwarded-host': 'evil.example',
+    },
+    body: 'привет',
+  });
+  expect(answer).toMatchObject({
+    status: 201,
+    body: 'привет',
+    headers: { 'set-cookie': ['a=1', 'b=2'], 'x-own': 'yes' },
+  });
+  const [{ method, url, headers, socket } = {} as IncomingMessage] = seen;
+  expect([method, url, headers.authorization]).toEqual(['POST', '/api/domains/?a=%20b', 'jwt x']);
+  // what a stranger says of others does not count
+  expect([headers['x-forwarded-for'], headers['x-forwarded-host']]).toEqual(['127.0.0.1', undefined]);
+  expect([headers['x-hop'], headers['x-forwarded-proto']]).toEqual([undefined, 'http']);
+  expect(socket.remoteAddress ?? FORWARDER_ADDRESS).toBe(FORWARDER_ADDRESS);
+});
+
+test('while nobody acts a request waits, and so it does while the one that acts is not reached', async () => {
+  const gone = await acting(() => {});
+  end(gone.server);
+  const first = send('/one', { method: 'POST', body: 'x' });
+  const second = send('/two');
+  forwarder.point(gone.place);
+  const { place } = await acting((incoming, response) => response.end(incoming.url));
+  forwarder.point(place);
+  expect((await Promise.all([first, second])).map(({ body }) => body)).toEqual(['/one', '/two']);
+});
+
+test('what one had that is gone is asked again of the next only where that does no harm', async () => {
+  const taken: string[] = [];
+  const both = Promise.withResolvers<void>();
+  const first = await acting(incoming => {
+    taken.push(incoming.method!);
+    if (taken.length === 2) both.resolve();
+  });
+  forwarder.point(first.place);
+  const read = send('/read');
+  const write = send('/write', { method: 'POST', body: 'x' });
+  await both.promise;
+  const next = await acting((incoming, response) => response.end(`next ${incoming.url}`));
+  forwarder.point(next.place);
+  expect(await read).toMatchObject({ status: 200, body: 'next /read' });
+  const answer = await write;
+  expect([answer.status, answer.headers['retry-after']]).toEqual([503, '2']);
+  expect(JSON.parse(answer.body).errors[0]).toMatchObject({ msg_key: 'controller_changed' });
+});
+
+test('one that is about to end has the request done by the next one', async () => {
+  const first = await acting((_incoming, response) => {
+    response.writeHead(503, { [ASK_ANOTHER]: '1' }).end();
+  });
+  forwarder.point(first.place);
+  const write = send('/write', { method: 'POST', body: 'x' });
+  const next = await acting(async (incoming, response) => response.end(await text(incoming)));
+  forwarder.point(next.place);
+  expect(await write).toMatchObject({ status: 200, body: 'x' });
+});
+
+test('a long body is passed on as it comes', async () => {
+  const { place } = await acting(async (incoming, response) =>
+    response.end(String((await text(incoming)).length)),
+  );
+  forwarder.point(place);
+  const body = 'x'.repeat(1_000_000);
+  expect(await send('/upload', { method: 'POST', body })).toMatchObject({ body: '1000000' });
+});
+
+test('an answer that breaks off is not taken for a whole one', async () => {
+  const { server, place } = await acting((_incoming, response) => {
+    response.writeHead(200).write('the beginning');
+  });
+  forwarder.point(place);
+  const { promise, resolve } = Promise.withResolvers<IncomingMessage>();
+  request({ host: '127.0.0.1', port, path: '/' }, resolve).end();
+  const read = async () => {
+    for await (const _ of await promise) end(server);
+  };
+  await expect(read()).rejects.toThrow('aborted');
+});
+
+test('a client that leaves ends its request', async () => {
+  const closed = Promise.withResolvers<void>();
+  const arrived = Promise.withResolvers<void>();
+  const { place } = await acting((_incoming, response) => {
+    response.once('close', closed.resolve);
+    arrived.resolve();
+  });
+  forwarder.point(place);
+  const client = request({ host: '127.0.0.1', port, path: '/' });
+  client.on('error', () => {});
+  client.end();
+  await arrived.promise;
+  client.destroy();
+  await closed.promise;
+});
+
+test.each(['nobody', 'a node'])('%s is no controller and is not let in', async who => {
+  const { place } = await acting((_incoming, response) => response.end('let in'));
+  const own = await issueCertificate(ca, {
+    commonName: 'node',
+    names: { urns: [nodeUrn('6f8a9f0e-0000-4000-8000-000000000000')], hosts: [] },
+    use: 'client',
+    days: 1,
+  });
+  const shown = who === 'nobody' ? {} : { cert: own.chainPem, key: own.privateKeyPem };
+  const stranger = new Agent({ ca: ca.certificatePem, checkServerIdentity: () => undefined, ...shown });
+  const [host, at] = place.address.split(':');
+  const refused = new Promise((resolve, reject) => {
+    secureRequest({ agent: stranger, host, port: Number(at), path: '/' }, resolve)
+      .once('error', reject)
+      .end();
+  });
+  await expect(refused).rejects.toThrow();
+  stranger.destroy();
+});

@@ -1,0 +1,130 @@
+/**
+ * A controller among several on one database: it stands by, forwarding what it is asked to the one that acts, until its own turn comes. A turn
+ * ends with the process: what is in memory is then as it is after any start.
+ */
+import { randomUUID } from 'node:crypto';
+import { hostname } from 'node:os';
+import type { Logger } from '@virtkeep/shared/log';
+import type { ControllerConfig } from '../config.ts';
+import { openKeys } from '../keys/open-keys.ts';
+import { openAuthority } from '../pki/index.ts';
+import { admission, type LeaseRow, LeaseTable } from '../store/lease-table.ts';
+import { openPostgres } from '../store/postgres.ts';
+import { SERVING } from '../store/served.ts';
+import type { PostgresTarget } from '../store/target.ts';
+import type { ActingPlace } from './forwarder.ts';
+import { HeldLease, leaseTimes, STEADY_CLOCK, takeLease } from './lease.ts';
+import { Standby } from './standby.ts';
+
+/** After which systemd starts the process again. */
+const EXIT_LOST = 75;
+
+export interface MemberOptions {
+  config: ControllerConfig;
+  target: PostgresTarget;
+  log: Logger;
+  /** It has joined: it stands by, or its turn has come. */
+  joined: () => void;
+}
+
+export class Turn {
+  readonly lease: HeldLease;
+  /** Of a connection that is good for nothing once the turn has ended. */
+  readonly target: PostgresTarget;
+  readonly #table: LeaseTable;
+  readonly #standby: Standby;
+
+  constructor(parts: { lease: HeldLease; target: PostgresTarget; table: LeaseTable; standby: Standby }) {
+    this.lease = parts.lease;
+    this.target = parts.target;
+    this.#table = parts.table;
+    this.#standby = parts.standby;
+  }
+
+  /**
+   * The port is this controller's to listen at afterwards; what came to it meanwhile is answered.
+   * @param peerPort at which it takes what is forwarded
+   */
+  async begin({ cluster }: ControllerConfig, peerPort: number): Promise<void> {
+    const { host } = cluster.peer;
+    const isAny = host === '0.0.0.0' || host === '::';
+    await this.#standby.handOver({
+      address: at(isAny ? '127.0.0.1' : host, peerPort),
+      epoch: this.lease.epoch,
+    });
+    await this.lease.announce(at(cluster.address ?? hostname(), peerPort));
+  }
+
+  /** What comes now waits for the next one. */
+  async yield(): Promise<void> {
+    await this.lease.announce('').catch(() => {});
+  }
+
+  /** Gives the turn to another one. At the very end: the database is closed by then, and no node is asked any more. */
+  async end(): Promise<void> {
+    await this.#standby.stop();
+    await this.lease.release();
+    await this.#table.close();
+  }
+}
+
+/**
+ * Stands by until this controller may act, and whoever acted before can write nothing any more.
+ * @returns undefined when the signal fires before
+ * @throws ConfigError when the keys in the database are not of this controller's key file; the error of the listening socket
+ */
+export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): Promise<Turn | undefined> {
+  const { config, target, log, joined } = options;
+  const candidate = { holder: randomUUID(), name: hostname() };
+  log.info('this controller joins those with the same database', candidate);
+  const table = new LeaseTable(target);
+  const standby = new Standby({ config, log, authority: () => sharedAuthority(config, target) });
+  const failed = new AbortController();
+  const see = (row: LeaseRow | undefined) => {
+    if (row) joined();
+    standby.point(...placeOf(row)).catch((error: unknown) => failed.abort(error));
+  };
+  const base = {
+    table,
+    candidate,
+    log,
+    times: leaseTimes(config.cluster.lease_s * 1000),
+    clock: STEADY_CLOCK,
+  };
+  const taken = await takeLease(base, see, AbortSignal.any([stopping, failed.signal]));
+  if (!taken) {
+    await standby.stop();
+    await table.close();
+    failed.signal.throwIfAborted();
+    return undefined;
+  }
+  const lost = (reason: string) => {
+    log.error('this controller acts no more, and ends', { reason });
+    process.exit(EXIT_LOST);
+  };
+  const lease = new HeldLease({ ...base, lost }, taken);
+  await table.endConnectionsOfOthers();
+  const own: PostgresTarget = {
+    ...target,
+    applicationName: `${SERVING} ${taken.epoch}`,
+    admit: query => admission(query, candidate.holder),
+  };
+  return new Turn({ lease, target: own, table, standby });
+}
+
+async function sharedAuthority(config: ControllerConfig, target: PostgresTarget) {
+  const db = openPostgres(target);
+  try {
+    return await openAuthority(config.state_dir, await openKeys(config, db));
+  } finally {
+    await db.destroy();
+  }
+}
+
+function placeOf(row: LeaseRow | undefined): [ActingPlace | undefined, string] {
+  if (!row) return [undefined, 'the database does not answer'];
+  if (row.holder === null || row.address === '') return [undefined, 'another one is about to take over'];
+  return [{ address: row.address, epoch: row.epoch }, ''];
+}
+
+const at = (host: string, port: number) => `${host.includes(':') ? `[${host}]` : host}:${port}`;

@@ -1,0 +1,53 @@
+/** Where the controller that acts takes the requests that the others forward to it; only controllers can reach it. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { createServer, type Server } from 'node:https';
+import type { TLSSocket } from 'node:tls';
+import type { ControllerConfig } from '../config.ts';
+import { limitBodyTimes, timeLimits } from '../http/connections.ts';
+import type { CertificateAuthority } from '../pki/index.ts';
+import { isController, PEER_RENEWAL_MS, peerCertificate } from './peer-tls.ts';
+
+/**
+ * What stands for the address of a controller that forwards: the client's own is the last of its X-Forwarded-For. Nothing can send from
+ * it (RFC 6666, discarded), so to trust it trusts nobody else.
+ */
+export const FORWARDER_ADDRESS = '100::1';
+
+export interface PeerServerOptions {
+  config: ControllerConfig;
+  ca: CertificateAuthority;
+  handle: (request: IncomingMessage, response: ServerResponse) => void;
+}
+
+/** @returns the server, listening at `cluster.peer` @throws the error of the listening socket */
+export async function listenForPeers({ config, ca, handle }: PeerServerOptions): Promise<Server> {
+  const tls = async () => {
+    const own = await peerCertificate(ca, 'server');
+    return { key: own.privateKeyPem, cert: own.chainPem, ca: ca.certificatePem };
+  };
+  const server = createServer(
+    {
+      ...timeLimits(config),
+      ...(await tls()),
+      requestCert: true,
+      rejectUnauthorized: true,
+      minVersion: 'TLSv1.3',
+    },
+    handle,
+  );
+  const renewing = setInterval(async () => server.setSecureContext(await tls()), PEER_RENEWAL_MS);
+  server.once('close', () => clearInterval(renewing));
+  // the others keep them; one that the end of a connection crossed would have to be sent again by the client
+  server.keepAliveTimeout = 0;
+  server.on('secureConnection', (socket: TLSSocket) => {
+    if (!isController(socket.getPeerCertificate())) return void socket.destroy();
+    Object.defineProperty(socket, 'remoteAddress', { value: FORWARDER_ADDRESS });
+  });
+  limitBodyTimes(server, config);
+  const { host, port } = config.cluster.peer;
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, host, resolve);
+  });
+  return server;
+}

@@ -1,0 +1,110 @@
+/** Listens where the controller will, and forwards, while another one acts. */
+import {
+  createServer as createHttp,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
+import { type Agent, createServer as createHttps } from 'node:https';
+import type { Logger } from '@virtkeep/shared/log';
+import type { ControllerConfig } from '../config.ts';
+import { limitBodyTimes, limitConnections, timeLimits } from '../http/connections.ts';
+import { answerClientError } from '../http/errors.ts';
+import type { CertificateAuthority } from '../pki/index.ts';
+import { serverTls } from '../tls.ts';
+import { type ActingPlace, Forwarder } from './forwarder.ts';
+import { forwardingAgent, PEER_RENEWAL_MS } from './peer-tls.ts';
+
+export interface StandbyOptions {
+  config: ControllerConfig;
+  log: Logger;
+  /** Of the keys in the database, which are there once a controller has acted. */
+  authority: () => Promise<CertificateAuthority>;
+}
+
+export class Standby {
+  readonly #options: StandbyOptions;
+  readonly #forwarder: Forwarder;
+  #listening: Promise<Server> | undefined;
+  #authority: Promise<CertificateAuthority> | undefined;
+  #agent: { agent: Promise<Agent>; madeMs: number } | undefined;
+
+  constructor(options: StandbyOptions) {
+    this.#options = options;
+    const { config, log } = options;
+    this.#forwarder = new Forwarder({ config, log, agent: () => this.#agentNow() });
+  }
+
+  /**
+   * Forwards to this place from now on, and listens from the first one on.
+   * @param reason why there is none
+   * @throws ConfigError when the keys cannot be opened with the file of this controller; the error of the listening socket
+   */
+  async point(place: ActingPlace | undefined, reason = ''): Promise<void> {
+    this.#forwarder.point(place, reason);
+    if (!place) return;
+    this.#listening ??= this.#listen();
+    await this.#listening;
+  }
+
+  /** Gives the port up to this controller itself, whose turn it is. Connections that are open go on, to where it takes what is forwarded. */
+  async handOver(own: ActingPlace): Promise<void> {
+    this.#forwarder.point(own);
+    const server = await this.#listening;
+    if (!server) return;
+    this.#forwarder.closesConnections = true;
+    const closed = new Promise<void>(resolve => server.once('close', resolve));
+    server.close();
+    // the port is free by then, though connections may be open
+    await Promise.race([closed, new Promise(setImmediate)]);
+  }
+
+  /** Ends everything. */
+  async stop(): Promise<void> {
+    const server = await this.#listening?.catch(() => undefined);
+    server?.close();
+    server?.closeAllConnections();
+    (await this.#agent?.agent.catch(() => undefined))?.destroy();
+  }
+
+  async #listen(): Promise<Server> {
+    const { config, log } = this.#options;
+    const tls = await serverTls(config, await this.#authorityNow());
+    const handle = (request: IncomingMessage, response: ServerResponse) =>
+      request.url === '/healthz' ? lives(response) : this.#forwarder.handle(request, response);
+    const times = timeLimits(config);
+    const server = tls
+      ? createHttps({ ...tls, ...times, minVersion: 'TLSv1.2' }, handle)
+      : createHttp(times, handle);
+    server.on('clientError', answerClientError);
+    limitConnections(server, config);
+    limitBodyTimes(server, config);
+    const { host, port } = config.listen;
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(port, host, resolve);
+    });
+    log.info('this controller stands by', { address: server.address() });
+    return server;
+  }
+
+  #authorityNow(): Promise<CertificateAuthority> {
+    this.#authority ??= this.#options.authority();
+    return this.#authority;
+  }
+
+  /** Its certificate is made anew before it ends. */
+  #agentNow(): Promise<Agent> {
+    if (!this.#agent || performance.now() - this.#agent.madeMs > PEER_RENEWAL_MS) {
+      const agent = this.#authorityNow().then(forwardingAgent);
+      this.#agent = { agent, madeMs: performance.now() };
+    }
+    return this.#agent.agent;
+  }
+}
+
+/** Of this process: whether any controller acts is another question (`/readyz`). */
+function lives(response: ServerResponse): void {
+  response.writeHead(200, { 'content-type': 'application/json; charset=utf-8', 'cache-control': 'no-store' });
+  response.end(JSON.stringify({ status: 'ok' }));
+}

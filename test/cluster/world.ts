@@ -1,0 +1,183 @@
+/** Several controllers on one PostgreSQL server, a TCP load balancer before them, and simulated agents behind. */
+import { type ChildProcess, fork } from 'node:child_process';
+import { readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { type LabController, makeController } from '../lab/controller.ts';
+import { freePort } from '../lab/free-port.ts';
+import { makeWorldDir, ROOT } from '../lab/paths.ts';
+import { TestPostgres } from '../lab/postgres.ts';
+import { signalProcess } from '../lab/processes.ts';
+import { Rest } from '../lab/rest.ts';
+import { waitFor } from '../lab/run.ts';
+import type { FromAgents, ToAgents } from '../scale/agents.child.ts';
+import { Balancer } from './balancer.ts';
+
+/** A controller that is silent for so long has lost its turn, s. */
+export const LEASE_S = 5;
+const PASSWORD = 'lab-Passw0rd';
+const WAIT_MS = 240_000;
+/** Of the simulated agents; nobody else listens there. */
+const AGENTS_HOST = '127.0.2.1';
+
+export interface ClusterSize {
+  controllers: number;
+  nodes: number;
+  vms: number;
+}
+
+/** Of an operation that an agent was asked to begin. */
+export interface StartedOperation {
+  id: string;
+  kind: string;
+  domain: string;
+}
+
+export class ClusterWorld {
+  readonly dir = makeWorldDir();
+  readonly controllers: LabController[] = [];
+  postgres!: TestPostgres;
+  /** Logged in, by the load balancer. */
+  admin!: Rest;
+  #balancer: Balancer | undefined;
+  #agents: ChildProcess | undefined;
+  /** Of those that are started again when they end. */
+  #isKept = false;
+
+  async start({ controllers, nodes, vms }: ClusterSize): Promise<void> {
+    this.postgres = await TestPostgres.start({ isDurable: true });
+    await this.postgres.ask('create database virtkeep');
+    for (let number = 1; number <= controllers; number += 1) this.controllers.push(await this.#make(number));
+    // the first one makes the key file, which the others need
+    await this.controllers[0]!.daemon.start();
+    await Promise.all(this.controllers.slice(1).map(({ daemon }) => daemon.start()));
+    await this.#balance();
+    if (nodes > 0) await this.#enrol({ nodes, vms });
+  }
+
+  async #make(number: number): Promise<LabController> {
+    const peerPort = await freePort();
+    return makeController({
+      dir: join(this.dir, `c${number}`),
+      password: PASSWORD,
+      settings: {
+        log_level: 'info',
+        database: this.postgres.url('virtkeep'),
+        cluster: {
+          key_file: join(this.dir, 'cluster.key'),
+          peer: { host: '127.0.0.1', port: peerPort },
+          address: '127.0.0.1',
+          lease_s: LEASE_S,
+        },
+        limits: { requests_per_minute: 10_000_000, event_loop_delay_ms: 3_600_000 },
+        shutdown_drain_s: 5,
+      },
+    });
+  }
+
+  get ca(): string {
+    return readFileSync(this.controllers[0]!.caFile, 'utf8');
+  }
+
+  async #balance(): Promise<void> {
+    const backends = this.controllers.map(controller => ({
+      host: '127.0.0.1',
+      port: Number(new URL(controller.url).port),
+      isWell: (signal: AbortSignal) => isWell(controller, signal),
+    }));
+    this.#balancer = new Balancer(backends);
+    this.admin = new Rest(`https://127.0.0.1:${await this.#balancer.listen()}`, this.ca);
+    await this.admin.login('admin', PASSWORD);
+  }
+
+  async #enrol({ nodes, vms }: Pick<ClusterSize, 'nodes' | 'vms'>): Promise<void> {
+    const tokens: string[] = [];
+    for (let node = 0; node < nodes; node += 1)
+      tokens.push(
+        (await this.admin.ok<{ token: string }>('POST', '/api/nodes/', { verbose_name: `n${node}` })).token,
+      );
+    this.#agents = fork(join(ROOT, 'test/scale/agents.child.ts'), { execArgv: ['--no-warnings'] });
+    await this.tellAgents({
+      do: 'enrol',
+      first: 0,
+      last: nodes,
+      size: { nodes, vms },
+      url: this.admin.url,
+      ca: this.ca,
+      tokens,
+      host: AGENTS_HOST,
+    });
+    await this.tellAgents({ do: 'listen' });
+    const isComplete = async () => {
+      const all = await this.admin.list<{ status: string }>('/api/nodes/');
+      return all.filter(({ status }) => status === 'ACTIVE').length === nodes;
+    };
+    await waitFor('all nodes to be connected', isComplete, WAIT_MS);
+  }
+
+  tellAgents(order: ToAgents): Promise<FromAgents> {
+    const child = this.#agents!;
+    return new Promise((resolve, reject) => {
+      const hear = (message: FromAgents) => {
+        if (message.told === 'changed') return;
+        child.off('message', hear);
+        if (message.told === 'failed') reject(new Error(message.reason));
+        else resolve(message);
+      };
+      child.on('message', hear);
+      child.send(order);
+    });
+  }
+
+  /** What the agents were asked to begin. */
+  async startedOperations(): Promise<StartedOperation[]> {
+    // the end of the order follows what it told
+    const told = await this.tellAgents({ do: 'operations' });
+    if (told.told !== 'operations') throw new Error(`the agents answered ${told.told}`);
+    return told.operations.map(([id, kind, domain]) => ({ id, kind, domain }));
+  }
+
+  /** Which of them acts, by what it has logged; none of these. */
+  acting(but: readonly LabController[] = []): LabController | undefined {
+    return this.controllers.find(
+      one => !but.includes(one) && one.daemon.pid !== undefined && isActing(one.daemon.log()),
+    );
+  }
+
+  /** Starts each of them again that ends, as systemd does, until the end of the world. */
+  keepRunning(): void {
+    this.#isKept = true;
+    for (const controller of this.controllers) void this.#keep(controller);
+  }
+
+  async #keep({ daemon }: LabController): Promise<void> {
+    while (this.#isKept) {
+      await daemon.ended;
+      if (this.#isKept) await daemon.spawn();
+    }
+  }
+
+  async end(): Promise<void> {
+    this.#isKept = false;
+    await this.#balancer?.close();
+    this.#agents?.kill('SIGKILL');
+    for (const { daemon } of this.controllers) {
+      if (daemon.pid !== undefined) signalProcess(daemon.pid, 'SIGCONT');
+      await daemon.kill();
+    }
+    await this.postgres?.remove();
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+}
+
+async function isWell(controller: LabController, signal: AbortSignal): Promise<boolean> {
+  const late = new Promise<never>((_, reject) =>
+    signal.addEventListener('abort', () => reject(signal.reason)),
+  );
+  const { status } = await Promise.race([controller.anonymous().send('GET', '/healthz'), late]);
+  return status === 200;
+}
+
+/** A process that begins says so, whether it stands by or acts. */
+function isActing(log: string): boolean {
+  return log.lastIndexOf('controller is serving') > log.lastIndexOf('this controller joins');
+}
