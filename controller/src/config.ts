@@ -123,7 +123,7 @@ const clusterSchema = z.strictObject({
   /** How the others reach that, as a name or address; the host's name when absent. */
   address: z.string().min(1).optional(),
   /** A controller that is silent for so long has lost its turn. */
-  lease_s: z.number().min(2).max(300).default(15),
+  lease_s: z.number().min(5).max(300).default(15),
 });
 
 const apiSchema = z.strictObject({

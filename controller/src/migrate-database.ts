@@ -6,11 +6,13 @@ import { UsageError } from '@virtkeep/shared/daemon-cli';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ControllerConfig } from './config.ts';
 import { databaseTarget, passwordIn } from './database-target.ts';
-import { KEY_NAMES, keyFiles } from './keys/keys.ts';
-import { openKeys } from './keys/open-keys.ts';
+import { followWith } from './cluster/alone.ts';
+import { KEY_NAMES, type KeyName, keyFiles } from './keys/keys.ts';
+import { keyFileOf, openKeys } from './keys/open-keys.ts';
+import { openSealedKeys } from './keys/sealed-keys.ts';
 import { copyDatabase } from './store/copy.ts';
 import { openDatabase } from './store/database.ts';
-import { LEASE_TABLE } from './store/lease-table.ts';
+import { LEASE_TABLE, LeaseTable } from './store/lease-table.ts';
 import { openPostgres } from './store/postgres.ts';
 import type { Database } from './store/schema.ts';
 import { openSqlite } from './store/sqlite.ts';
@@ -101,6 +103,7 @@ async function copyAll(
 ): Promise<void> {
   const source = await openDatabase(from);
   try {
+    const keys = to.kind === 'sqlite' ? await keysForFiles(config, source) : new Map<KeyName, Buffer>();
     const target = await openDatabase(to);
     try {
       await copyDatabase(source, target, ({ table, rows, changedTexts }) => {
@@ -110,32 +113,56 @@ async function copyAll(
             : '';
         say(`${table}: ${rows} rows${changed}`);
       });
+      // as the first controller would, from the state directory of this machine
+      if (from.kind === 'sqlite' && to.kind === 'postgres') await sealKeys(config, target);
     } finally {
       await target.destroy();
     }
-    if (from.kind === 'postgres' && to.kind === 'sqlite') await unsealKeys(config, source);
+    if (to.kind === 'sqlite') {
+      for (const [name, key] of keys) await keyFiles(config.state_dir).write(name, key);
+      const epoch = await lastEpoch(from);
+      if (epoch > 0) await followWith(config.state_dir, epoch);
+    }
   } finally {
     await source.destroy();
   }
 }
 
+type Sealed = ReadonlyMap<KeyName, Buffer>;
+
 /**
- * A controller that is alone has its keys in files of its state directory.
+ * What becomes of the keys in the database in files of the state directory, where a controller that is alone has them.
  * @throws ConfigError for a file with another key than the database has
  */
-async function unsealKeys(config: ControllerConfig, source: Database): Promise<void> {
-  if (!(await source.selectFrom('sealed_keys').select('name').executeTakeFirst())) return;
-  const sealed = await openKeys(config, source);
+async function keysForFiles(config: ControllerConfig, source: Database): Promise<Sealed> {
+  const found = new Map<KeyName, Buffer>();
+  if (!(await source.selectFrom('sealed_keys').select('name').executeTakeFirst())) return found;
+  const shared = await openKeys(config, source);
   const files = keyFiles(config.state_dir);
   for (const name of KEY_NAMES) {
-    const key = await sealed.read(name);
+    const key = await shared.read(name);
     const present = await files.read(name);
     // the last one is made anew whenever it has to be
     if (key && present && !present.equals(key) && name !== 'pki/controller.pem')
       throw new ConfigError(
         `${join(config.state_dir, name)} is another key than the one in the database: move it away first`,
       );
-    if (key) await files.write(name, key);
+    if (key) found.set(name, key);
+  }
+  return found;
+}
+
+const sealKeys = (config: ControllerConfig, target: Database) =>
+  openSealedKeys(target, keyFileOf(config), config.state_dir);
+
+/** As high as any that a node may have seen; 0 where several controllers were never there. */
+async function lastEpoch(source: DatabaseTarget): Promise<number> {
+  if (source.kind === 'sqlite') return 0;
+  const table = new LeaseTable(source);
+  try {
+    return (await table.read()).epoch;
+  } finally {
+    await table.close();
   }
 }
 

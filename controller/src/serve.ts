@@ -3,8 +3,8 @@ import type { AddressInfo } from 'node:net';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { systemdNotifier } from '@virtkeep/shared/systemd';
-import { ALONE } from './agents/acting.ts';
 import { openTokenSigner } from './auth/jwt.ts';
+import { actAlone } from './cluster/alone.ts';
 import { awaitTurn, type Turn } from './cluster/member.ts';
 import { FORWARDER_ADDRESS, listenForPeers } from './cluster/peer-server.ts';
 import type { ControllerConfig } from './config.ts';
@@ -21,6 +21,8 @@ import { createCoreServices } from './services/core.ts';
 import { createNodeServices } from './services/node-services.ts';
 import { Shutdown } from './shutdown.ts';
 import { openDatabase } from './store/database.ts';
+import { openPostgres } from './store/postgres.ts';
+import type { Database } from './store/schema.ts';
 import type { DatabaseTarget } from './store/target.ts';
 import { serverTls } from './tls.ts';
 
@@ -40,9 +42,11 @@ export async function serve(config: ControllerConfig, log: Logger): Promise<void
   for (const name of SIGNALS) process.on(name, stop);
   const joined = () => notifier.ready();
   const turn = await awaitTurn({ config, target, log, joined }, stopping.signal);
+  // from here on until it serves, a signal ends the process as it would anywhere; the others wait for the end of the lease
   for (const name of SIGNALS) process.off(name, stop);
-  if (turn) await act({ config, log, notifier, target: turn.target, turn });
-  else notifier.close();
+  if (turn && !stopping.signal.aborted) return act({ config, log, notifier, target: turn.target, turn });
+  await turn?.end();
+  notifier.close();
 }
 
 interface Start {
@@ -56,11 +60,11 @@ interface Start {
 
 async function act({ config, log, notifier, target, turn }: Start): Promise<void> {
   const draining = new AbortController();
-  const db = await openDatabase(target);
+  const db = await openToServe(target);
   const keys = await openKeys(config, db);
   const ca = await openAuthority(config.state_dir, keys);
   const signer = await openTokenSigner(keys);
-  const acting = turn?.lease ?? ALONE;
+  const acting = turn?.lease ?? (await actAlone(config.state_dir, log));
   const core = createCoreServices({ config, log, db, signer, draining: draining.signal, acting });
   const services = { ...core, ...createNodeServices(core, { keys, ca }) };
   await ensureAdministrator(services);
@@ -76,10 +80,11 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
     drainTimeoutMs: config.shutdown_drain_s * 1000,
     drain: async () => {
       notifier.stopping();
+      // what comes to the others waits for the next one by then
+      await turn?.yield();
       draining.abort(new VirtkeepError('draining'));
       const closed = [app.close(), peers && close(peers)];
       endConnections();
-      await turn?.yield();
       await Promise.all(closed);
     },
     close: async () => {
@@ -99,6 +104,14 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   await services.startNodes();
   await shutdown.stopped;
   notifier.close();
+}
+
+/** Migrations take their time; afterwards whatever takes long on PostgreSQL is stuck. */
+async function openToServe(target: DatabaseTarget): Promise<Database> {
+  const db = await openDatabase(target);
+  if (target.kind === 'sqlite') return db;
+  await db.destroy();
+  return openPostgres({ ...target, isBrief: true });
 }
 
 function close(server: Server): Promise<void> {

@@ -31,8 +31,8 @@ export class Balancer {
   }
 
   /** @returns the port */
-  async listen(): Promise<number> {
-    await new Promise<void>(resolve => this.#server.listen(0, '127.0.0.1', resolve));
+  async listen(host: string): Promise<number> {
+    await new Promise<void>(resolve => this.#server.listen(0, host, resolve));
     return (this.#server.address() as { port: number }).port;
   }
 

@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { reasonOf } from '@virtkeep/shared/errors';
 import { Rest, type RestAnswer } from '../lab/rest.ts';
 
 const AGAIN_MS = 100;
@@ -43,6 +44,8 @@ export class Notes {
   readonly marks: MarkNote[] = [];
   readonly tasks: TaskNote[] = [];
   readonly faults: string[] = [];
+  /** Of calls that took more than two attempts: what each of them met. */
+  readonly repeated: string[] = [];
   calls = 0;
   mostAttempts = 0;
   slowestMs = 0;
@@ -90,11 +93,15 @@ export class Client {
     const beganMs = performance.now();
     const notes = this.#notes;
     notes.calls += 1;
+    const met: string[] = [];
     for (let attempts = 1; ; attempts += 1) {
-      const answer = await this.#rest.send(method, path, body).catch(() => undefined);
+      const answer = await this.#rest.send(method, path, body).catch((error: unknown) => {
+        met.push(reasonOf(error));
+      });
       const endedMs = performance.now();
       if (answer && answer.status < 500) {
         notes.mostAttempts = Math.max(notes.mostAttempts, attempts);
+        if (attempts > 2) notes.repeated.push(`${method} ${path}: ${met.join(', ')}`);
         notes.slowestMs = Math.max(notes.slowestMs, endedMs - beganMs);
         const what = `${method} ${path}`;
         if (answer.status > 299) {
@@ -103,6 +110,7 @@ export class Client {
         }
         return { answer, asked: { what, beganMs, endedMs, attempts } };
       }
+      if (answer) met.push(`${answer.status} ${JSON.stringify(answer.body)}`.slice(0, 120));
       if (endedMs - beganMs > LONGEST_MS) {
         notes.faults.push(`${method} ${path}: no answer in time, the last was ${answer?.status}`);
         throw new Error(notes.faults.at(-1));

@@ -11,10 +11,15 @@ import { Rest } from '../lab/rest.ts';
 import { waitFor } from '../lab/run.ts';
 import type { FromAgents, ToAgents } from '../scale/agents.child.ts';
 import { Balancer } from './balancer.ts';
+import type { ControllerNetwork, Cut } from './network.ts';
 
 /** A controller that is silent for so long has lost its turn, s. */
 export const LEASE_S = 5;
 const PASSWORD = 'lab-Passw0rd';
+const HERE = '127.0.0.1';
+const PEER_PORT = 8444;
+/** Of all agents (`test/scale/agents.child.ts`). */
+const AGENT_PORTS: [number, number] = [20_000, 29_999];
 const WAIT_MS = 240_000;
 /** Of the simulated agents; nobody else listens there. */
 const AGENTS_HOST = '127.0.2.1';
@@ -23,6 +28,8 @@ export interface ClusterSize {
   controllers: number;
   nodes: number;
   vms: number;
+  /** In which each of them is apart, and the database has a follower; absent: all on this machine. */
+  network?: ControllerNetwork;
 }
 
 /** Of an operation that an agent was asked to begin. */
@@ -35,17 +42,24 @@ export interface StartedOperation {
 export class ClusterWorld {
   readonly dir = makeWorldDir();
   readonly controllers: LabController[] = [];
+  /** The one that takes changes. */
   postgres!: TestPostgres;
+  #network: ControllerNetwork | undefined;
+  #follower: TestPostgres | undefined;
+  #databasePort = 0;
+  #peerPort = 0;
   /** Logged in, by the load balancer. */
   admin!: Rest;
-  #balancer: Balancer | undefined;
+  readonly #balancers: Balancer[] = [];
   #agents: ChildProcess | undefined;
   /** Of those that are started again when they end. */
   #isKept = false;
 
-  async start({ controllers, nodes, vms }: ClusterSize): Promise<void> {
-    this.postgres = await TestPostgres.start({ isDurable: true });
+  async start({ controllers, nodes, vms, network }: ClusterSize): Promise<void> {
+    this.#network = network;
+    this.postgres = await TestPostgres.start({ isDurable: true, isFollowed: true, password: PASSWORD });
     await this.postgres.ask('create database virtkeep');
+    if (network) await this.#shareDatabase(network);
     for (let number = 1; number <= controllers; number += 1) this.controllers.push(await this.#make(number));
     // the first one makes the key file, which the others need
     await this.controllers[0]!.daemon.start();
@@ -54,18 +68,48 @@ export class ClusterWorld {
     if (nodes > 0) await this.#enrol({ nodes, vms });
   }
 
+  /** By one address, whichever server takes changes, as behind any proxy of such servers. */
+  async #shareDatabase(network: ControllerNetwork): Promise<void> {
+    this.#follower = await this.postgres.follow();
+    const servers = [this.postgres, this.#follower];
+    const balancer = new Balancer(
+      servers.map(server => ({ host: '127.0.0.1', port: server.port, isWell: () => server.isPrimary() })),
+    );
+    this.#databasePort = await balancer.listen(network.host);
+    this.#balancers.push(balancer);
+  }
+
+  /** The follower takes the place of the server that it follows, which is lost. */
+  async failOver(): Promise<boolean> {
+    if (!this.#follower) return false;
+    const former = this.postgres;
+    await former.end('immediate');
+    await this.#follower.ask('select pg_promote()');
+    this.postgres = this.#follower;
+    this.#follower = undefined;
+    await former.remove();
+    return true;
+  }
+
   async #make(number: number): Promise<LabController> {
-    const peerPort = await freePort();
+    const network = this.#network;
+    const host = network?.address(number) ?? HERE;
+    this.#peerPort = network ? PEER_PORT : await freePort();
+    const url = network
+      ? `postgres://virtkeep:${PASSWORD}@${network.host}:${this.#databasePort}/virtkeep`
+      : this.postgres.url('virtkeep');
     return makeController({
       dir: join(this.dir, `c${number}`),
+      host,
+      ...(network && { inside: network.inside(number) }),
       password: PASSWORD,
       settings: {
         log_level: 'info',
-        database: this.postgres.url('virtkeep'),
+        database: url,
         cluster: {
           key_file: join(this.dir, 'cluster.key'),
-          peer: { host: '127.0.0.1', port: peerPort },
-          address: '127.0.0.1',
+          peer: { host, port: this.#peerPort },
+          address: host,
           lease_s: LEASE_S,
         },
         limits: { requests_per_minute: 10_000_000, event_loop_delay_ms: 3_600_000 },
@@ -80,12 +124,13 @@ export class ClusterWorld {
 
   async #balance(): Promise<void> {
     const backends = this.controllers.map(controller => ({
-      host: '127.0.0.1',
+      host: new URL(controller.url).hostname,
       port: Number(new URL(controller.url).port),
       isWell: (signal: AbortSignal) => isWell(controller, signal),
     }));
-    this.#balancer = new Balancer(backends);
-    this.admin = new Rest(`https://127.0.0.1:${await this.#balancer.listen()}`, this.ca);
+    const balancer = new Balancer(backends);
+    this.#balancers.push(balancer);
+    this.admin = new Rest(`https://${HERE}:${await balancer.listen(HERE)}`, this.ca);
     await this.admin.login('admin', PASSWORD);
   }
 
@@ -104,7 +149,7 @@ export class ClusterWorld {
       url: this.admin.url,
       ca: this.ca,
       tokens,
-      host: AGENTS_HOST,
+      host: this.#network?.host ?? AGENTS_HOST,
     });
     await this.tellAgents({ do: 'listen' });
     const isComplete = async () => {
@@ -143,6 +188,23 @@ export class ClusterWorld {
     );
   }
 
+  /** Cuts one of them off from something, until what is returned. */
+  async cut(controller: LabController, what: Cut): Promise<() => Promise<void>> {
+    const network = this.#network;
+    if (!network) return async () => {};
+    const number = this.controllers.indexOf(controller) + 1;
+    await network.cut(number, what, {
+      database: this.#databasePort,
+      controllers: this.#peerPort,
+      nodes: AGENT_PORTS,
+    });
+    return () => network.heal(number);
+  }
+
+  get isApart(): boolean {
+    return this.#network !== undefined;
+  }
+
   /** Starts each of them again that ends, as systemd does, until the end of the world. */
   keepRunning(): void {
     this.#isKept = true;
@@ -158,13 +220,15 @@ export class ClusterWorld {
 
   async end(): Promise<void> {
     this.#isKept = false;
-    await this.#balancer?.close();
+    for (const balancer of this.#balancers) await balancer.close();
     this.#agents?.kill('SIGKILL');
     for (const { daemon } of this.controllers) {
       if (daemon.pid !== undefined) signalProcess(daemon.pid, 'SIGCONT');
       await daemon.kill();
     }
     await this.postgres?.remove();
+    await this.#follower?.remove();
+    await this.#network?.remove();
     rmSync(this.dir, { recursive: true, force: true });
   }
 }

@@ -7,11 +7,16 @@ import { NODE_BIN, programFile } from './paths.ts';
 import { Rest } from './rest.ts';
 
 export const ADMIN = 'admin';
+const HERE = '127.0.0.1';
 
 export interface ControllerOptions {
   dir: string;
   /** Default: a free one. */
   port?: number;
+  /** Where it listens; default: this machine. */
+  host?: string;
+  /** What runs it elsewhere, as in a network namespace. */
+  inside?: readonly string[];
   /** The first administrator's password. */
   password?: string;
   /** Further settings, merged over ours at the top level. */
@@ -25,13 +30,19 @@ export class LabController {
   readonly password: string;
   readonly daemon: Daemon;
 
-  constructor(dir: string, port: number, password: string) {
+  constructor({
+    dir,
+    host = HERE,
+    port,
+    password,
+    inside = [],
+  }: Required<Pick<ControllerOptions, 'dir' | 'port' | 'password'>> & ControllerOptions) {
     this.dir = dir;
-    this.url = `https://127.0.0.1:${port}`;
+    this.url = `https://${host}:${port}`;
     this.password = password;
     this.daemon = new Daemon({
       name: 'controller',
-      argv: controllerArgv(dir),
+      argv: [...inside, ...controllerArgv(dir)] as [string, ...string[]],
       logFile: join(dir, 'controller.log'),
       ready: () => this.#isReady(),
     });
@@ -65,20 +76,20 @@ export class LabController {
 
 /** Settings, password file and port of a controller; `daemon.start()` starts it. */
 export async function makeController(options: ControllerOptions): Promise<LabController> {
-  const { dir, password = 'lab-Passw0rd' } = options;
+  const { dir, host = HERE, password = 'lab-Passw0rd' } = options;
   const port = options.port ?? (await freePort());
   mkdirSync(dir, { recursive: true });
   writeFileSync(join(dir, 'admin-password'), `${password}\n`, { mode: 0o600 });
   const settings = {
     state_dir: join(dir, 'state'),
     log_level: 'debug',
-    listen: { host: '127.0.0.1', port },
-    tls: { names: ['127.0.0.1', 'localhost'] },
+    listen: { host, port },
+    tls: { names: [HERE, 'localhost', host] },
     initial_admin: { username: ADMIN, password_file: join(dir, 'admin-password') },
     ...options.settings,
   };
   writeFileSync(join(dir, 'controller.yaml'), stringify(settings));
-  return new LabController(dir, port, password);
+  return new LabController({ ...options, port, password });
 }
 
 export function controllerArgv(dir: string): [string, ...string[]] {

@@ -36,6 +36,8 @@ export interface PostgresOptions {
   password?: string;
   /** As it is in production: what is committed is on the disk. */
   isDurable?: boolean;
+  /** Others may follow it (`follow`). */
+  isFollowed?: boolean;
 }
 
 export class TestPostgres {
@@ -54,7 +56,7 @@ export class TestPostgres {
   }
 
   /** Makes a server and starts it. It answers soon: who connects tries again until then. */
-  static async start({ password, isDurable }: PostgresOptions = {}): Promise<TestPostgres> {
+  static async start({ password, isDurable, isFollowed }: PostgresOptions = {}): Promise<TestPostgres> {
     const directory = makeWorldDir();
     if (isRoot()) chownSync(directory, NOBODY, NOBODY);
     const programs = await programsFor(directory);
@@ -68,10 +70,54 @@ export class TestPostgres {
       port: String(port),
       listen_addresses: password === undefined ? '' : '127.0.0.1',
       ...(isDurable ? {} : FAST),
+      ...(isFollowed ? { wal_level: 'replica', max_wal_senders: '4' } : {}),
     });
     server.begin();
     if (password !== undefined) await server.ask(`alter user ${USER} password '${password}'`);
     return server;
+  }
+
+  /** Makes one that has all that this one has, and confirms each commit of it from now on. */
+  async follow(): Promise<TestPostgres> {
+    const directory = makeWorldDir();
+    if (isRoot()) chownSync(directory, NOBODY, NOBODY);
+    const programs = await programsFor(directory);
+    const source = ['-h', this.directory, '-p', String(this.port), '-U', USER];
+    await run(
+      asNobody(
+        join(programs.bin, 'pg_basebackup'),
+        ...source,
+        '-D',
+        join(directory, 'data'),
+        '-R',
+        '-c',
+        'fast',
+      ),
+      { env: programs.env, cwd: directory, timeoutMs: START_TIMEOUT_MS },
+    );
+    const port = await freePort();
+    const follower = new TestPostgres(directory, port, programs, {
+      port: String(port),
+      listen_addresses: '127.0.0.1',
+      // it need not wait for anybody
+      synchronous_standby_names: '',
+    });
+    follower.begin();
+    await follower.ask('select 1');
+    await this.ask("alter system set synchronous_standby_names = '*'");
+    await this.ask('select pg_reload_conf()');
+    return follower;
+  }
+
+  /** Whether it takes changes, and not only follows. */
+  async isPrimary(): Promise<boolean> {
+    const db = openPostgres({ kind: 'postgres', url: this.url() });
+    try {
+      const { rows } = await sql<{ follows: boolean }>`select pg_is_in_recovery() as follows`.execute(db);
+      return rows[0]?.follows === false;
+    } finally {
+      await db.destroy();
+    }
   }
 
   /** One or several statements, as the owner of all. */

@@ -36,14 +36,17 @@ test('a controller that another one took over from may call nothing any more, al
   await expect(node(kept).call('4')).rejects.toEqual(superseded('4', '5'));
 });
 
-test('a controller that is alone has no epoch and may call', async () => {
-  const { call } = node(new Map([['controller.epoch', 9]]));
+test('a controller that is alone has no epoch; where another one has called it may not', async () => {
+  const { call } = node();
   expect(await call(undefined)).toBe('served');
+  await call('2');
+  await expect(call(undefined)).rejects.toEqual(superseded('0', '2'));
 });
 
-test('what is no epoch counts as none, and another service raises none', async () => {
+test('what is no epoch is refused, and another service has none', async () => {
   const { call, kept } = node();
-  for (const text of ['0', '-1', '1e3', '99999999999999999999', 'x']) expect(await call(text)).toBe('served');
+  for (const text of ['0', '-1', '1e3', '99999999999999999999', 'x'])
+    await expect(call(text)).rejects.toEqual(superseded(text, '0'));
   expect(await call('7', 'operator')).toBe('served');
   expect(kept.size).toBe(0);
 });

@@ -1,4 +1,7 @@
-/** Which controller acts: the one with the highest epoch that has called (`shared/src/epoch.ts`). A controller that is alone has none. */
+/**
+ * Which controller acts: the one with the highest epoch that has called (`shared/src/epoch.ts`). One that has always been alone has none, and is
+ * refused by a node that has seen one that has.
+ */
 import { EPOCH_KEY, parseEpoch } from '@virtkeep/shared/epoch';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ServerMiddleware } from 'nice-grpc-common';
@@ -19,10 +22,11 @@ export interface EpochStore {
 export function epochMiddleware(store: EpochStore): ServerMiddleware {
   let highest = Number(store.get(SETTING) ?? 0);
   return async function* (call, context) {
-    const epoch = parseEpoch(context.metadata.get(EPOCH_KEY) ?? '');
-    if (epoch !== undefined && peerIn(context).role === 'controller') {
-      if (epoch < highest)
-        throw new VirtkeepError('controller_superseded', { epoch: String(epoch), highest: String(highest) });
+    if (peerIn(context).role === 'controller') {
+      const told = context.metadata.get(EPOCH_KEY);
+      const epoch = told === undefined ? 0 : parseEpoch(told);
+      if (epoch === undefined || epoch < highest)
+        throw new VirtkeepError('controller_superseded', { epoch: told ?? '0', highest: String(highest) });
       if (epoch > highest) store.set(SETTING, epoch);
       highest = epoch;
     }

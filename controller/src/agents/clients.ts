@@ -171,13 +171,13 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: Abor
 function withEpoch(acting: Acting): ClientMiddleware {
   return async function* (call, options) {
     const epoch = acting.mustAct();
-    if (epoch === undefined) return yield* call.next(call.request, options);
-    const metadata = Metadata(options.metadata).set(EPOCH_KEY, String(epoch));
+    const metadata = Metadata(options.metadata);
+    if (epoch !== undefined) metadata.set(EPOCH_KEY, String(epoch));
     try {
       return yield* call.next(call.request, { ...options, metadata });
     } catch (error) {
       if (hasKey(error, 'controller_superseded'))
-        acting.sawHigher(parseEpoch(error.params.highest ?? '') ?? epoch);
+        acting.sawHigher(parseEpoch(error.params.highest ?? '') ?? 0);
       throw error;
     }
   };

@@ -157,6 +157,25 @@ test('one that is about to end has the request done by the next one', async () =
   expect(await write).toMatchObject({ status: 200, body: 'x' });
 });
 
+test.each([
+  ['GET', { 'transfer-encoding': 'chunked' }],
+  ['DELETE', { 'transfer-encoding': 'chunked', connection: 'transfer-encoding' }],
+  ['GET', { connection: 'content-length, host, authorization, x-forwarded-for' }],
+] as const)('a request hidden in the body of a %s with %j stays its body', async (method, headers) => {
+  const seen: string[] = [];
+  const { place } = await acting(async (incoming, response) => {
+    seen.push(`${incoming.method} ${incoming.url} ${await text(incoming)} ${incoming.headers.authorization}`);
+    response.end();
+  });
+  forwarder.point(place);
+  const hidden = 'GET /hidden HTTP/1.1\r\nhost: x\r\nx-forwarded-for: 6.6.6.6\r\n\r\n';
+  const given = { ...headers, authorization: 'jwt mine' };
+  const framing = 'transfer-encoding' in headers ? {} : { 'content-length': String(hidden.length) };
+  await send('/shown', { method, headers: { ...given, ...framing }, body: hidden });
+  await send('/next');
+  expect(seen).toEqual([`${method} /shown ${hidden} jwt mine`, 'GET /next  undefined']);
+});
+
 test('a long body is passed on as it comes', async () => {
   const { place } = await acting(async (incoming, response) =>
     response.end(String((await text(incoming)).length)),

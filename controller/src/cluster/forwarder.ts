@@ -21,15 +21,15 @@ const RETRY_AFTER_S = '2';
 /** Of a body that is kept, so that it can be sent to another one. */
 const KEPT_BYTES = 64 * KiB;
 /** Of one connection (RFC 9110, 7.6.1); `expect` was answered already. */
-const OF_CONNECTION = [
-  'connection',
-  'keep-alive',
-  'proxy-connection',
-  'te',
-  'transfer-encoding',
-  'upgrade',
-  'expect',
-];
+const OF_CONNECTION = ['connection', 'keep-alive', 'proxy-connection', 'te', 'upgrade', 'expect'];
+/** How long a body is says this controller itself: whoever said it twice, or took it away, could hide a request of his in another one. */
+const FRAMING = ['transfer-encoding', 'content-length'];
+/** What the connection's own header may not take away. */
+const KEPT = new Set([...FRAMING, 'host', 'authorization', 'cookie']);
+/** While an answer is waited for, it is looked so often whether the one that acts is still reached. */
+const LOOK_MS = 5000;
+/** So long it may take to answer that. */
+const LIVES_MS = 10_000;
 
 /** Where the controller that acts takes requests. */
 export interface ActingPlace {
@@ -71,6 +71,7 @@ export class Forwarder {
   closesConnections = false;
   #place: ActingPlace | undefined;
   #reason = 'none has been seen yet';
+  #living: Promise<void> | undefined;
 
   constructor(options: ForwarderOptions) {
     this.#options = options;
@@ -117,7 +118,10 @@ export class Forwarder {
   /** @returns undefined when the client has gone @throws VirtkeepError no_controller when there is none in time */
   async #whenPlaced(untilMs: number, gone: AbortSignal): Promise<ActingPlace | undefined> {
     while (!gone.aborted) {
-      if (performance.now() >= untilMs) throw new VirtkeepError('no_controller', { reason: this.#reason });
+      if (performance.now() >= untilMs)
+        throw new VirtkeepError('no_controller', {
+          reason: this.#reason || 'the one that acts is not reached',
+        });
       if (this.#place) return this.#place;
       await new Promise<void>(resolve => {
         const go = () => {
@@ -134,8 +138,9 @@ export class Forwarder {
     return undefined;
   }
 
-  async #attempt(place: ActingPlace, { request, response, body }: Asked): Promise<Outcome> {
-    const upstream = await this.#open(place, request);
+  async #attempt(place: ActingPlace, asked: Asked): Promise<Outcome> {
+    const { request, response, body } = asked;
+    const upstream = await this.#open(place, asked);
     const { promise, resolve } = Promise.withResolvers<Outcome>();
     const mayAskAgain = body !== undefined && isRead(request.method);
     let isSent = false;
@@ -149,7 +154,7 @@ export class Forwarder {
         return resolve('again');
       }
       response.writeHead(answer.statusCode!, {
-        ...withoutConnection(answer.headers),
+        ...answerHeaders(answer.headers),
         ...(this.closesConnections && { connection: 'close' }),
       });
       response.flushHeaders();
@@ -173,28 +178,51 @@ export class Forwarder {
     return promise.finally(end);
   }
 
-  /** It is cut off when another one acts. @returns when that is over */
-  #endsWith({ epoch }: ActingPlace, upstream: ClientRequest): () => void {
-    const pending: Pending = { epoch, end: reason => upstream.destroy(reason) };
+  /** It is cut off when another one acts, or when the one that acts is reached no more. @returns ends that */
+  #endsWith(place: ActingPlace, upstream: ClientRequest): () => void {
+    const pending: Pending = { epoch: place.epoch, end: reason => upstream.destroy(reason) };
     this.#pending.add(pending);
-    return () => this.#pending.delete(pending);
+    const looking = setInterval(() => this.#look(place), LOOK_MS);
+    looking.unref();
+    return () => {
+      clearInterval(looking);
+      this.#pending.delete(pending);
+    };
   }
 
-  async #open({ address }: ActingPlace, request: IncomingMessage): Promise<ClientRequest> {
-    const at = address.lastIndexOf(':');
-    return httpsRequest({
-      agent: await this.#options.agent(),
-      host: address.slice(0, at).replace(/^\[(.*)\]$/, '$1'),
-      port: Number(address.slice(at + 1)),
-      method: request.method,
-      path: request.url,
-      headers: this.#headersOf(request),
+  /** A network that swallows everything tells nothing for a quarter of an hour. */
+  #look(place: ActingPlace): void {
+    this.#living ??= this.#lives(place)
+      .catch((error: Error) => {
+        for (const pending of [...this.#pending]) if (pending.epoch === place.epoch) pending.end(error);
+      })
+      .finally(() => {
+        this.#living = undefined;
+      });
+  }
+
+  async #lives(place: ActingPlace): Promise<void> {
+    const agent = await this.#options.agent();
+    const signal = AbortSignal.timeout(LIVES_MS);
+    await new Promise<void>((resolve, reject) => {
+      httpsRequest({ ...endOf(place), agent, path: '/healthz', signal }, answer => {
+        answer.resume();
+        resolve();
+      })
+        .once('error', reject)
+        .end();
     });
   }
 
+  async #open(place: ActingPlace, asked: Asked): Promise<ClientRequest> {
+    const { method, url: path } = asked.request;
+    const agent = await this.#options.agent();
+    return httpsRequest({ ...endOf(place), agent, method, path, headers: this.#headersOf(asked) });
+  }
+
   /** What a client says of others that it stands for counts only when it is a proxy that is trusted. */
-  #headersOf(request: IncomingMessage): IncomingHttpHeaders {
-    const headers = withoutConnection(request.headers);
+  #headersOf({ request, body }: Asked): IncomingHttpHeaders {
+    const headers = { ...withoutConnection(request.headers), ...framing(request, body) };
     const from = request.socket.remoteAddress ?? '';
     if (!this.#isTrusted(from, 0))
       for (const name of Object.keys(headers)) if (name.startsWith('x-forwarded-')) delete headers[name];
@@ -203,6 +231,16 @@ export class Forwarder {
     headers['x-forwarded-proto'] ??= this.#options.config.tls.mode === 'off' ? 'http' : 'https';
     return headers;
   }
+}
+
+/** Of the body as it is sent on. */
+function framing({ headers }: IncomingMessage, body: Buffer | undefined): IncomingHttpHeaders {
+  const { 'content-length': length } = headers;
+  if (body) return body.length > 0 || length !== undefined ? { 'content-length': String(body.length) } : {};
+  // a message with both has the encoding that it names (RFC 9112, 6.3)
+  if (length === undefined || headers['transfer-encoding'] !== undefined)
+    return { 'transfer-encoding': 'chunked' };
+  return { 'content-length': length };
 }
 
 const isRead = (method: string | undefined) => method === 'GET' || method === 'HEAD';
@@ -215,10 +253,26 @@ async function keptBody(request: IncomingMessage): Promise<Buffer | undefined> {
 
 /** Also without what the connection's own header names. */
 function withoutConnection(headers: IncomingHttpHeaders): IncomingHttpHeaders {
-  const named = (headers.connection ?? '').split(',').map(name => name.trim().toLowerCase());
+  const named = (headers.connection ?? '')
+    .split(',')
+    .map(name => name.trim().toLowerCase())
+    .filter(name => !KEPT.has(name) && !name.startsWith('x-forwarded-'));
   const left = { ...headers };
-  for (const name of [...OF_CONNECTION, ...named]) delete left[name];
+  for (const name of [...OF_CONNECTION, ...FRAMING, ...named]) delete left[name];
   return left;
+}
+
+/** The length stays: the body of a HEAD cannot be measured. */
+function answerHeaders(headers: IncomingHttpHeaders): IncomingHttpHeaders {
+  const { 'content-length': length } = headers;
+  const left = { ...withoutConnection(headers), ...(length !== undefined && { 'content-length': length }) };
+  delete left[ASK_ANOTHER];
+  return left;
+}
+
+function endOf({ address }: ActingPlace): { host: string; port: number } {
+  const at = address.lastIndexOf(':');
+  return { host: address.slice(0, at).replace(/^\[(.*)\]$/, '$1'), port: Number(address.slice(at + 1)) };
 }
 
 /** Queries may hold what nobody else may read. */

@@ -168,10 +168,13 @@ test('of two that see a lease end at once one gets it', async () => {
 test('an epoch that nodes have seen is passed by, in a database that was put back', async () => {
   const one = new Controller('one');
   await clock.pass(STEP_MS);
+  // by two nodes at once
+  one.held?.sawHigher(41);
   one.held?.sawHigher(41);
   await clock.pass(STEP_MS);
   expect([one.held?.mustAct(), row.row.epoch]).toEqual([42, 42]);
   one.held?.sawHigher(7);
+  one.held?.sawHigher(999_999_999_999_999);
   await clock.pass(LEASE_MS);
   expect([one.held?.mustAct(), one.lostAtMs]).toEqual([42, undefined]);
 });

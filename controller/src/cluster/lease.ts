@@ -17,6 +17,9 @@ export interface LeaseTimes {
   takeAfterMs: number;
 }
 
+/** One controller takes over from another once in seconds at most; a node cannot make the number unusable. */
+const FARTHEST = 1_000_000;
+
 /** @param leaseMs after which one that does not answer counts as gone */
 export const leaseTimes = (leaseMs: number): LeaseTimes => ({
   lookMs: leaseMs / 30,
@@ -93,6 +96,7 @@ export interface HeldLeaseDependencies extends LeaseDependencies {
 export class HeldLease implements Acting {
   readonly #dependencies: HeldLeaseDependencies;
   readonly #ended = new AbortController();
+  #raising: Promise<void> | undefined;
   #isLost = false;
   #epoch: number;
   /** Until then by the steady clock. */
@@ -118,18 +122,33 @@ export class HeldLease implements Acting {
   }
 
   sawHigher(epoch: number): void {
-    if (epoch <= this.#epoch) return;
-    this.#raise(epoch).catch(error => {
-      this.#dependencies.log.warn('the epoch could not be raised', { reason: reasonOf(error) });
-    });
+    const { log } = this.#dependencies;
+    if (epoch <= this.#epoch || this.#raising) return;
+    if (epoch > this.#epoch + FARTHEST) return log.error('a node tells of an epoch that cannot be', { epoch });
+    this.#raising = this.#raise(epoch)
+      .catch(error => log.warn('the epoch could not be raised', { reason: reasonOf(error) }))
+      .finally(() => {
+        this.#raising = undefined;
+      });
   }
 
   /** Tells the others where it takes what they forward. */
   async announce(address: string): Promise<void> {
     const { table, candidate, clock } = this.#dependencies;
+    await this.#raising;
     const sentMs = clock.now();
-    if (!(await table.announce(candidate.holder, this.#epoch, address))) return this.#taken();
+    const epoch = this.#epoch;
+    if (!(await table.announce(candidate.holder, epoch, address))) {
+      // raised meanwhile: it is still ours
+      return epoch === this.#epoch ? this.#taken() : this.announce(address);
+    }
     this.#untilMs = sentMs + this.#dependencies.times.holdMs;
+  }
+
+  /** Those that stand by have looked at the row by then, which takes them a moment. */
+  untilSeen(): Promise<void> {
+    const { clock, times } = this.#dependencies;
+    return clock.pause(2 * times.lookMs, this.#ended.signal);
   }
 
   /** Lets another one act; nothing may be asked of a node or the database after it. */

@@ -55,9 +55,10 @@ export class Turn {
     await this.lease.announce(at(cluster.address ?? hostname(), peerPort));
   }
 
-  /** What comes now waits for the next one. */
+  /** The others know when it resolves that what comes to them waits for the next one. */
   async yield(): Promise<void> {
     await this.lease.announce('').catch(() => {});
+    await this.lease.untilSeen();
   }
 
   /** Gives the turn to another one. At the very end: the database is closed by then, and no node is asked any more. */

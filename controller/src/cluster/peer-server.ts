@@ -7,6 +7,10 @@ import { limitBodyTimes, timeLimits } from '../http/connections.ts';
 import type { CertificateAuthority } from '../pki/index.ts';
 import { isController, PEER_RENEWAL_MS, peerCertificate } from './peer-tls.ts';
 
+const HANDSHAKE_MS = 10_000;
+/** One that lost its power says nothing. */
+const LIVES_EVERY_MS = 30_000;
+
 /**
  * What stands for the address of a controller that forwards: the client's own is the last of its X-Forwarded-For. Nothing can send from
  * it (RFC 6666, discarded), so to trust it trusts nobody else.
@@ -32,6 +36,7 @@ export async function listenForPeers({ config, ca, handle }: PeerServerOptions):
       requestCert: true,
       rejectUnauthorized: true,
       minVersion: 'TLSv1.3',
+      handshakeTimeout: HANDSHAKE_MS,
     },
     handle,
   );
@@ -39,6 +44,8 @@ export async function listenForPeers({ config, ca, handle }: PeerServerOptions):
   server.once('close', () => clearInterval(renewing));
   // the others keep them; one that the end of a connection crossed would have to be sent again by the client
   server.keepAliveTimeout = 0;
+  server.maxConnections = config.limits.connections;
+  server.on('connection', socket => socket.setKeepAlive(true, LIVES_EVERY_MS));
   server.on('secureConnection', (socket: TLSSocket) => {
     if (!isController(socket.getPeerCertificate())) return void socket.destroy();
     Object.defineProperty(socket, 'remoteAddress', { value: FORWARDER_ADDRESS });

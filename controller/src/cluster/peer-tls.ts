@@ -15,6 +15,7 @@ import {
 const DAYS = 14;
 /** After this it is made anew. */
 export const PEER_RENEWAL_MS = 86_400_000;
+const IDLE_MS = 60_000;
 const NAME = 'virtkeep-peer';
 
 export function peerCertificate(ca: CertificateAuthority, use: CertificateUse): Promise<IssuedCertificate> {
@@ -35,6 +36,8 @@ export async function forwardingAgent(ca: CertificateAuthority): Promise<Agent> 
   const own = await peerCertificate(ca, 'client');
   return new Agent({
     keepAlive: true,
+    // of those that nobody uses; the other end keeps them for ever
+    timeout: IDLE_MS,
     ca: ca.certificatePem,
     cert: own.chainPem,
     key: own.privateKeyPem,

@@ -11,6 +11,9 @@ import { openSealedKeys } from './sealed-keys.ts';
  */
 export async function openKeys(config: ControllerConfig, db: Database): Promise<Keys> {
   if (config.database === undefined || !isPostgresUrl(config.database)) return keyFiles(config.state_dir);
-  const keyFile = config.cluster.key_file ?? join(config.state_dir, 'cluster.key');
-  return openSealedKeys(db, keyFile, config.state_dir);
+  return openSealedKeys(db, keyFileOf(config), config.state_dir);
 }
+
+/** Of the key that seals the others. */
+export const keyFileOf = ({ cluster, state_dir }: ControllerConfig): string =>
+  cluster.key_file ?? join(state_dir, 'cluster.key');

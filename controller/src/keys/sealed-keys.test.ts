@@ -43,10 +43,22 @@ test('two that make a key at once get the same', async () => {
 });
 
 test('what the state directory has from before is brought along', async () => {
-  await keyFiles(join(dir, 'state')).write('pki/ca.key', 'from before');
+  const former = keyFiles(join(dir, 'state'));
+  await former.write('pki/ca.key', 'from before');
+  await former.write('pki/ca.crt', 'and its certificate');
   const keys = await open();
   expect(String(await keys.readOrMake('pki/ca.key', async () => 'new'))).toBe('from before');
+  expect(String(await keys.read('pki/ca.crt'))).toBe('and its certificate');
+  expect(await keys.read('jwt.key')).toBeUndefined();
+});
+
+test('a certificate that lies there without its key is of another authority', async () => {
+  await keyFiles(join(dir, 'state')).write('pki/ca.crt', 'a copy for people');
+  const keys = await open();
   expect(await keys.read('pki/ca.crt')).toBeUndefined();
+  await keys.write('pki/ca.key', 'new');
+  await keyFiles(join(dir, 'state')).write('pki/ca.key', 'old');
+  expect(await (await open()).read('pki/ca.crt')).toBeUndefined();
 });
 
 test('a controller without the key file, or with another, is told so, and nothing is changed', async () => {

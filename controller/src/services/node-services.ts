@@ -8,6 +8,7 @@ import type { Principal } from '../auth/principal.ts';
 import { watchClock } from '../clock-belief.ts';
 import type { Keys } from '../keys/keys.ts';
 import type { CertificateAuthority } from '../pki/index.ts';
+import type { Database } from '../store/schema.ts';
 import { BackupFiles, type FileListener } from './backup-files/backup-files.ts';
 import { changesExtension } from './backup-files/extendable.ts';
 import { IncrementalFiles } from './backup-files/extendable-files.ts';
@@ -31,6 +32,7 @@ import { Inventory } from './inventory/inventory.ts';
 import { NodeClocks } from './inventory/node-clocks.ts';
 import { IsoService } from './isos/isos.ts';
 import type { ChangeInput } from './journal/changes.ts';
+import { continueAfter } from './journal/sequence.ts';
 import { inventoryMeasures } from './monitoring/inventory-measures.ts';
 import { CertificateRegister } from './nodes/certificate-register.ts';
 import { CertificateRenewer } from './nodes/certificates.ts';
@@ -55,6 +57,14 @@ const ROUND_INTERVAL_MS = 3_600_000;
 const DAY_MS = 86_400_000;
 
 const daysAgo = (days: number) => new Date(Date.now() - days * DAY_MS);
+
+/** What is written from now on comes after what is there, whatever the clock of who wrote that. */
+async function continueSequences(db: Database): Promise<void> {
+  for (const table of ['events', 'audit', 'notifications'] as const) {
+    const row = await db.selectFrom(table).select(({ fn }) => fn.max('sequence').as('last')).executeTakeFirst();
+    continueAfter(Number(row?.last ?? 0));
+  }
+}
 
 /** How often a controller tries, and looks after things, of itself; for tests. */
 export interface NodeServiceTimes extends LinkTimes {
@@ -290,6 +300,7 @@ export function createNodeServices(
   const stopping = new AbortController();
   const load = () => {
     loaded ??= (async () => {
+      await continueSequences(db);
       await inventory.load();
       await tags.load();
       await protection.load();

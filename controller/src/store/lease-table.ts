@@ -152,6 +152,7 @@ export class LeaseTable {
     } catch (error) {
       // whatever it was: another connection is as good, and this one may be dead
       if (this.#client === used) this.#client = undefined;
+      this.#isPrepared = false;
       used.then(client => client.end()).catch(() => {});
       throw new VirtkeepError('database_unavailable', { reason: reasonOf(error) }, { cause: error });
     }

@@ -17,6 +17,10 @@ const RETRY_MS = 250;
 const CONNECT_TIMEOUT_MS = 10_000;
 /** A server that says nothing for this long while it is asked is gone; a migration of many rows may take a while. */
 const QUERY_TIMEOUT_MS = 600_000;
+/** Of a controller that acts: everything it does waits behind one statement. */
+const BRIEF: pg.ClientConfig = { query_timeout: 30_000, statement_timeout: 25_000, lock_timeout: 10_000 };
+/** Of its commands, which must not keep a controller from a row because somebody has stopped them. */
+const IDLE_IN_TRANSACTION_MS = 60_000;
 const APPLICATION = 'virtkeep';
 
 /** Sizes, sequences and sums are numbers below 2^53 here. */
@@ -107,6 +111,7 @@ class HeldClient {
     try {
       return await this.#client.query(text, values.map(storable));
     } catch (error) {
+      if (isLate(error)) throw unavailable(error);
       if (!isLost(error)) throw error;
       this.isBroken = true;
       throw unavailable(error);
@@ -147,10 +152,8 @@ async function connected(target: PostgresTarget): Promise<HeldClient> {
 }
 
 /** @throws database_unavailable, when a file that the URL names cannot be read. */
-export function clientOf(
-  { url, password, applicationName }: PostgresTarget,
-  more: pg.ClientConfig = {},
-): pg.Client {
+export function clientOf(target: PostgresTarget, more: pg.ClientConfig = {}): pg.Client {
+  const { url, password, applicationName, isBrief } = target;
   try {
     return new pg.Client({
       connectionString: connectionString(url, password),
@@ -159,6 +162,8 @@ export function clientOf(
       query_timeout: QUERY_TIMEOUT_MS,
       keepAlive: true,
       types: TYPES,
+      idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
+      ...(isBrief && BRIEF),
       ...more,
     });
   } catch (error) {
@@ -179,10 +184,14 @@ export function storable(value: unknown): unknown {
   return typeof value === 'string' && value.includes('\0') ? value.replaceAll('\0', '\ufffd') : value;
 }
 
-/** The driver's own errors, and those after which the server hangs up: nobody answers any more. */
+/** The driver's own errors, and those after which the server hangs up: nobody answers any more. Its words are in its own language. */
 function isLost(error: unknown): boolean {
-  return !(error instanceof pg.DatabaseError) || error.severity === 'FATAL' || error.severity === 'PANIC';
+  return !(error instanceof pg.DatabaseError) || /^(57P0|08|25P0)/.test(error.code ?? '');
 }
+
+/** It took too long, or somebody holds a row: it was not done, and the connection is good. */
+const isLate = (error: unknown): boolean =>
+  error instanceof pg.DatabaseError && (error.code === '57014' || error.code === '55P03');
 
 function isPassing(error: unknown): boolean {
   return (

@@ -21,6 +21,8 @@ export interface PostgresTarget {
   admit?: Admit;
   /** By which the server lists the connection; `virtkeep` when absent. */
   applicationName?: string;
+  /** Each statement is a short one: one that is not answered soon never will be, or waits for somebody who holds a row. */
+  isBrief?: boolean;
 }
 
 export type DatabaseTarget = SqliteTarget | PostgresTarget;
