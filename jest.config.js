@@ -31,12 +31,13 @@ const FEW = [
 ];
 // What opens the database of a controller, by itself or through one of these, runs on PostgreSQL, too. Not what plays through days and years
 // of scheduled tasks, which would be thousands of rounds to the server, and counts on answers that are there at once; nor what looks at the
-// API document alone.
+// API document alone, or at bytes that pass through.
 const OPENS_DATABASE = /(test-database|test-server|\/app|-world|\.\/world)\.ts'/;
-const IS_OF_DOCUMENT = /(api-document|declared-errors|generated-clients|grpc-roles|pages)\.test\.ts$/;
+const IS_OF_NO_ROWS =
+  /(api-document|declared-errors|foreign-clients|generated-clients|grpc-roles|nodes-download|pages|sockets|upload|upload-cli)\.test\.ts$/;
 const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications,rest,scale}/*.test.ts']
   .flatMap(pattern => globSync(pattern, { cwd: import.meta.dirname }))
-  .filter(file => !IS_OF_DOCUMENT.test(file))
+  .filter(file => !IS_OF_NO_ROWS.test(file))
   .filter(file => OPENS_DATABASE.test(readFileSync(join(import.meta.dirname, file), 'utf8')));
 const files = names => names.map(name => `<rootDir>/${name}.test.ts`);
 const base = {

@@ -69,6 +69,10 @@ test('errors stand at the status that they are answered with, each with its exam
 
 /** Errors that no call answers: of gRPC, of paths that are none, or told in a record only. */
 const NEVER_ANSWERED: readonly ErrorKey[] = [
+  // of a command of the controller
+  'database_copy_differs',
+  'database_in_use',
+  'database_not_empty',
   // of what reads foreign packages on a node, which no call does yet
   'method_not_allowed',
   'operation_not_found',
