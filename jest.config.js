@@ -29,15 +29,14 @@ const FEW = [
   'test/integration/export/export-faults',
   'test/integration/restore/{appliance,config,convert,convert-ovf,convert-virtnbd,import-disk-faults}',
 ];
-// What opens the database of a controller, by itself or through one of these, runs on PostgreSQL, too. Not what plays through days and years
-// of scheduled tasks, which would be thousands of rounds to the server, and counts on answers that are there at once; nor what looks at the
-// API document alone, or at bytes that pass through.
-const OPENS_DATABASE = /(test-database|test-server|\/app|-world|\.\/world)\.ts'/;
-const IS_OF_NO_ROWS =
-  /(api-document|declared-errors|foreign-clients|generated-clients|grpc-roles|nodes-download|pages|sockets|upload|upload-cli)\.test\.ts$/;
+// What opens the database of a controller, by itself or through one of these, runs on PostgreSQL, too. Not what plays through thousands of
+// days or deaths, each a round to the server, and not what is about the API document alone, or about bytes that pass through.
+const OPENS_DATABASE = /(test-database|test-server|'\.\/test-kit|\/app|-world|\.\/world)\.ts'/;
+const ON_SQLITE_ALONE =
+  /(api-document|crash|declared-errors|foreign-clients|generated-clients|grpc-roles|nodes-download|pages|sockets|stuck|upload|upload-cli|year)\.test\.ts$/;
 const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications,rest,scale}/*.test.ts']
   .flatMap(pattern => globSync(pattern, { cwd: import.meta.dirname }))
-  .filter(file => !IS_OF_NO_ROWS.test(file))
+  .filter(file => !ON_SQLITE_ALONE.test(file))
   .filter(file => OPENS_DATABASE.test(readFileSync(join(import.meta.dirname, file), 'utf8')));
 const files = names => names.map(name => `<rootDir>/${name}.test.ts`);
 const base = {
