@@ -30,10 +30,11 @@ const FEW = [
   'test/integration/restore/{appliance,config,convert,convert-ovf,convert-virtnbd,import-disk-faults}',
 ];
 // What opens the database of a controller, by itself or through one of these, runs on PostgreSQL, too. Not what plays through thousands of
-// days or deaths, each a round to the server, and not what is about the API document alone, or about bytes that pass through.
+// days or deaths, each a round to the server, and not what is about the API document alone, about bytes
+// that pass through, or about nodes that lie.
 const OPENS_DATABASE = /(test-database|test-server|'\.\/test-kit|\/app|-world|\.\/world)\.ts'/;
 const ON_SQLITE_ALONE =
-  /(api-document|crash|declared-errors|foreign-clients|generated-clients|grpc-roles|nodes-download|pages|sockets|stuck|upload|upload-cli|year)\.test\.ts$/;
+  /(api-document|crash|declared-errors|foreign-clients|generated-clients|grpc-roles|hostile-nodes|nodes-download|pages|sockets|stuck|upload|upload-cli|year)\.test\.ts$/;
 const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications,rest,scale}/*.test.ts']
   .flatMap(pattern => globSync(pattern, { cwd: import.meta.dirname }))
   .filter(file => !ON_SQLITE_ALONE.test(file))
