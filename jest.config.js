@@ -29,14 +29,15 @@ const FEW = [
   'test/integration/export/export-faults',
   'test/integration/restore/{appliance,config,convert,convert-ovf,convert-virtnbd,import-disk-faults}',
 ];
-// What opens the database of a controller, by itself or through one of these, runs on PostgreSQL, too. Not what plays through days and years
-// of scheduled tasks, which would be thousands of rounds to the server, and counts on answers that are there at once; nor what looks at the
-// API document alone.
-const OPENS_DATABASE = /(test-database|test-server|\/app|-world|\.\/world)\.ts'/;
-const IS_OF_DOCUMENT = /(api-document|declared-errors|generated-clients|grpc-roles|pages)\.test\.ts$/;
+// What opens the database of a controller, by itself or through one of these, runs on PostgreSQL, too. Not what plays through thousands of
+// days or deaths, each a round to the server, and not what is about the API document alone, about bytes
+// that pass through, or about nodes that lie.
+const OPENS_DATABASE = /(test-database|test-server|'\.\/test-kit|\/app|-world|\.\/world)\.ts'/;
+const ON_SQLITE_ALONE =
+  /(api-document|crash|declared-errors|foreign-clients|generated-clients|grpc-roles|hostile-nodes|nodes-download|pages|sockets|stuck|upload|upload-cli|year)\.test\.ts$/;
 const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications,rest,scale}/*.test.ts']
   .flatMap(pattern => globSync(pattern, { cwd: import.meta.dirname }))
-  .filter(file => !IS_OF_DOCUMENT.test(file))
+  .filter(file => !ON_SQLITE_ALONE.test(file))
   .filter(file => OPENS_DATABASE.test(readFileSync(join(import.meta.dirname, file), 'utf8')));
 const files = names => names.map(name => `<rootDir>/${name}.test.ts`);
 const base = {

@@ -13,7 +13,10 @@ function switchedOn(text: string): string {
 test('the example names every key, and its values are the defaults', () => {
   const example = parseConfig(switchedOn(readFileSync(EXAMPLE, 'utf8')), 'example', configSchema);
   const optional = { tls: {}, initial_admin: {}, api: {} };
-  const { tls, initial_admin: admin, api, database, database_password_file, ...rest } = example;
+  const { tls, initial_admin: admin, api, database, database_password_file, ...others } = example;
+  const { key_file, address, ...cluster } = others.cluster;
+  expect([key_file, address]).toEqual([expect.stringMatching('^/'), expect.any(String)]);
+  const rest = { ...others, cluster };
   expect([database, database_password_file]).toEqual([
     expect.stringMatching('^postgres://'),
     expect.stringMatching('^/'),

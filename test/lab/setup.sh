@@ -1,7 +1,7 @@
 #!/bin/bash
 # Brings a fresh Debian 12 or 13 to the point where tests, lab and demo can run. Every step looks first and does
 # nothing when its work is done already. The only shell of the lab: it runs before there is a Node to run anything else.
-# usage: setup.sh packages|modules|tiny-guest|test-packages|guest|soak|bench
+# usage: setup.sh packages|modules|tiny-guest|test-packages|guest|soak|bench|cluster-proof
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export DEBIAN_FRONTEND=noninteractive
@@ -143,5 +143,6 @@ case "${1:-}" in
   guest) step_guest ;;
   soak) step_soak ;;
   bench) install_packages virtnbdbackup ;;
-  *) echo "usage: setup.sh packages|modules|tiny-guest|test-packages|guest|soak|bench" >&2; exit 2 ;;
+  cluster-proof) install_packages nftables ;;
+  *) echo "usage: setup.sh packages|modules|tiny-guest|test-packages|guest|soak|bench|cluster-proof" >&2; exit 2 ;;
 esac

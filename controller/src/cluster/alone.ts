@@ -19,10 +19,13 @@ export async function actAlone(stateDir: string, log: Logger): Promise<Acting> {
     sawHigher: highest => {
       if (isTold) return;
       isTold = true;
-      log.error('another controller has taken over the nodes; see "Back to one that is alone" in docs/several-controllers.md', {
-        epoch,
-        highest,
-      });
+      log.error(
+        'another controller has taken over the nodes; see "Back to one that is alone" in docs/several-controllers.md',
+        {
+          epoch,
+          highest,
+        },
+      );
     },
   };
 }

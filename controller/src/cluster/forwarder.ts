@@ -265,7 +265,10 @@ function withoutConnection(headers: IncomingHttpHeaders): IncomingHttpHeaders {
 /** The length stays: the body of a HEAD cannot be measured. */
 function answerHeaders(headers: IncomingHttpHeaders): IncomingHttpHeaders {
   const { 'content-length': length } = headers;
-  const left = { ...withoutConnection(headers), ...(length !== undefined && { 'content-length': length }) };
+  const left: IncomingHttpHeaders = {
+    ...withoutConnection(headers),
+    ...(length !== undefined && { 'content-length': length }),
+  };
   delete left[ASK_ANOTHER];
   return left;
 }

@@ -124,9 +124,12 @@ export class HeldLease implements Acting {
   sawHigher(epoch: number): void {
     const { log } = this.#dependencies;
     if (epoch <= this.#epoch || this.#raising) return;
-    if (epoch > this.#epoch + FARTHEST) return log.error('a node tells of an epoch that cannot be', { epoch });
+    if (epoch > this.#epoch + FARTHEST) {
+      log.error('a node tells of an epoch that cannot be', { epoch });
+      return;
+    }
     this.#raising = this.#raise(epoch)
-      .catch(error => log.warn('the epoch could not be raised', { reason: reasonOf(error) }))
+      .catch(error => void log.warn('the epoch could not be raised', { reason: reasonOf(error) }))
       .finally(() => {
         this.#raising = undefined;
       });

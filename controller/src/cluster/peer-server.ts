@@ -1,6 +1,7 @@
 /** Where the controller that acts takes the requests that the others forward to it; only controllers can reach it. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer, type Server } from 'node:https';
+import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { ControllerConfig } from '../config.ts';
 import { limitBodyTimes, timeLimits } from '../http/connections.ts';
@@ -45,7 +46,7 @@ export async function listenForPeers({ config, ca, handle }: PeerServerOptions):
   // the others keep them; one that the end of a connection crossed would have to be sent again by the client
   server.keepAliveTimeout = 0;
   server.maxConnections = config.limits.connections;
-  server.on('connection', socket => socket.setKeepAlive(true, LIVES_EVERY_MS));
+  server.on('connection', (socket: Socket) => socket.setKeepAlive(true, LIVES_EVERY_MS));
   server.on('secureConnection', (socket: TLSSocket) => {
     if (!isController(socket.getPeerCertificate())) return void socket.destroy();
     Object.defineProperty(socket, 'remoteAddress', { value: FORWARDER_ADDRESS });

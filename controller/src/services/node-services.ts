@@ -61,7 +61,10 @@ const daysAgo = (days: number) => new Date(Date.now() - days * DAY_MS);
 /** What is written from now on comes after what is there, whatever the clock of who wrote that. */
 async function continueSequences(db: Database): Promise<void> {
   for (const table of ['events', 'audit', 'notifications'] as const) {
-    const row = await db.selectFrom(table).select(({ fn }) => fn.max('sequence').as('last')).executeTakeFirst();
+    const row = await db
+      .selectFrom(table)
+      .select(({ fn }) => fn.max('sequence').as('last'))
+      .executeTakeFirst();
     continueAfter(Number(row?.last ?? 0));
   }
 }

@@ -1,18 +1,22 @@
 /** A database of a PostgreSQL server that answers as SQLite does: the same order of texts, nulls before all else, numbers as wide. */
 import { ConfigError } from '@virtkeep/shared/config';
 import {
+  type BinaryOperationNode,
   CastNode,
   ColumnNode,
   type CreateIndexNode,
   type DataTypeNode,
   Kysely,
   type OperationNode,
+  OperatorNode,
   OrderByItemNode,
   PostgresDialect,
   PostgresQueryCompiler,
+  PrimitiveValueListNode,
   RawNode,
   ReferenceNode,
   sql,
+  ValueListNode,
 } from 'kysely';
 import { OneConnection } from './one-connection.ts';
 import type { Database, Schema } from './schema.ts';
@@ -60,6 +64,13 @@ class SameOrderCompiler extends PostgresQueryCompiler {
     this.append((isOfColumn ? COLUMN_TYPES[node.dataType] : undefined) ?? node.dataType);
   }
 
+  protected override visitBinaryOperation(node: BinaryOperationNode): void {
+    const isOfNothing = isEmptyList(node.rightOperand);
+    if (isOfNothing && isOperator(node, 'in')) this.append('false');
+    else if (isOfNothing && isOperator(node, 'not in')) this.append('true');
+    else super.visitBinaryOperation(node);
+  }
+
   protected override visitOrderByItem(node: OrderByItemNode): void {
     const nulls = isDescending(node) ? 'last' : 'first';
     super.visitOrderByItem(isNullable(node.orderBy) ? OrderByItemNode.cloneWith(node, { nulls }) : node);
@@ -72,6 +83,13 @@ class SameOrderCompiler extends PostgresQueryCompiler {
     super.visitCreateIndex({ ...node, ...(columns && { columns }) });
   }
 }
+
+/** SQLite takes it for what it is: nothing is in it. */
+const isEmptyList = (node: OperationNode): boolean =>
+  (PrimitiveValueListNode.is(node) || ValueListNode.is(node)) && node.values.length === 0;
+
+const isOperator = ({ operator }: BinaryOperationNode, name: string): boolean =>
+  OperatorNode.is(operator) && operator.operator === name;
 
 function isNullable(node: OperationNode): boolean {
   const column = ReferenceNode.is(node) ? node.column : node;

@@ -195,6 +195,13 @@ describe('what is read', () => {
     );
   });
 
+  test('is not in a list of nothing', async () => {
+    for (const operator of ['in', 'not in'] as const)
+      await expectSame(db =>
+        db.selectFrom('tags').select('id').where('verbose_name', operator, []).orderBy('id').execute(),
+      );
+  });
+
   test('has nulls where SQLite has them', async () => {
     const run = { ...certificate('a'), revoked_on: null };
     for (const db of both)
