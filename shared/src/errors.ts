@@ -106,6 +106,7 @@ export const ERRORS = {
   task_not_found: fixed('40405', 'There is no task {id}.'),
   operation_not_found: fixed('40406', 'There is no operation {id} on this node.'),
   user_not_found: fixed('40407', 'There is no user {id}.'),
+  session_not_found: fixed('40424', 'This user has no login {id}. It may have ended by itself.'),
   token_not_found: fixed('40408', 'There is no token {id}.'),
   vdisk_not_found: fixed('40409', 'There is no disk {id}.'),
   state_not_found: fixed('40410', 'The backup {file} has no state {state}.'),

@@ -3,6 +3,7 @@ import type { Logger } from '@virtkeep/shared/log';
 import type { ControllerConfig } from '../config.ts';
 import type { Database } from '../store/schema.ts';
 import type { PasswordChecks } from './accounts/password-checks.ts';
+import type { SessionService } from './accounts/sessions.ts';
 import type { TokenService } from './accounts/tokens.ts';
 import type { UserService } from './accounts/users.ts';
 import type { BackupService } from './backups/backups.ts';
@@ -45,6 +46,7 @@ export interface CoreServices {
   tasks: TaskService;
   users: UserService;
   passwords: PasswordChecks;
+  sessions: SessionService;
   tokens: TokenService;
   audit: AuditService;
   notifications: NotificationService;

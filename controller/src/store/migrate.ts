@@ -16,6 +16,7 @@ import { openRuns } from './migrations/0014-open-runs.ts';
 import { notedBackups } from './migrations/0015-noted-backups.ts';
 import { wholePoints } from './migrations/0016-whole-points.ts';
 import { scale } from './migrations/0017-scale.ts';
+import { sessionsAndPoolSamples } from './migrations/0018-sessions-and-pool-samples.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -37,6 +38,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0015-noted-backups': notedBackups,
   '0016-whole-points': wholePoints,
   '0017-scale': scale,
+  '0018-sessions-and-pool-samples': sessionsAndPoolSamples,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

@@ -7,6 +7,7 @@ import type { Kysely } from 'kysely';
 export interface Schema {
   users: UserRow;
   tokens: TokenRow;
+  sessions: SessionRow;
   revoked_sessions: RevokedSessionRow;
   login_failures: LoginFailureRow;
   known_logins: KnownLoginRow;
@@ -66,6 +67,21 @@ export interface TokenRow {
   created: string;
   expires_on: string;
   last_used: string | null;
+}
+
+/** Logins, by what all tokens refreshed from one have in common; rows past `expires_on` are deleted. */
+export interface SessionRow {
+  id: string;
+  user_id: string;
+  /** When the password was given, to the second, as its tokens tell it. */
+  created: string;
+  /** Of the token that was issued last. */
+  expires_on: string;
+  last_used: string;
+  /** From where; empty: of a login that was made before this was written down. */
+  address: string;
+  /** The browser or program, as `clientName` shortens it; empty as the address. */
+  client: string;
 }
 
 /** Login tokens that were revoked before their end; rows past `expires_on` are deleted. */

@@ -209,3 +209,95 @@ describe('a session', () => {
     expect(keyOf(await rest.call('GET', '/api/tasks/', { as }))).toBe('token_revoked');
   });
 });
+
+describe('a login', () => {
+  const FIREFOX = 'Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0';
+
+  async function loginFrom(remoteAddress: string, username = 'the-operator') {
+    const response = await rest.app.inject({
+      method: 'POST',
+      url: '/auth/',
+      remoteAddress,
+      headers: { 'user-agent': FIREFOX },
+      payload: { username, password: PASSWORD },
+    });
+    const token = response.json().token as string;
+    return { as: { header: `jwt ${token}` }, id: String(decodeJwt(token).jti) };
+  }
+  const ofUser = (id: number) => `/api/users/${id}/sessions/`;
+  const own = () => ofUser(rest.userNumbers.operator);
+
+  test('is told of with where it is from, and which one asks', async () => {
+    const first = await loginFrom('10.0.0.1');
+    const second = await loginFrom('10.0.0.2');
+    const { body } = await rest.call('GET', own(), { as: second.as });
+    expect(body.count).toBe(2);
+    expect(body.results.find(({ id }: { id: string }) => id === first.id)).toMatchObject({
+      user: { id: rest.userNumbers.operator, username: 'the-operator' },
+      address: '10.0.0.1',
+      client: 'Firefox 145, Linux',
+      current: false,
+      permissions: ['remove'],
+    });
+    expect(body.results.find(({ current }: { current: boolean }) => current).id).toBe(second.id);
+    const byToken = await rest.call('GET', own(), { as: 'operator' });
+    expect(byToken.body.results.map((one: { permissions: string[] }) => one.permissions)).toEqual([[], []]);
+  });
+
+  test('is ended alone, with all that was refreshed from it, and the audit has it with its user', async () => {
+    const kept = await loginFrom('10.0.0.1');
+    const lost = await loginFrom('10.0.0.2');
+    const refreshed = await rest.call('POST', '/auth/refresh/', { as: lost.as, body: {} });
+    const newer = { header: `jwt ${refreshed.body.token as string}` };
+    expect((await rest.call('DELETE', `${own()}${lost.id}/`, { as: kept.as })).status).toBe(200);
+    for (const as of [lost.as, newer])
+      expect(keyOf(await rest.call('GET', '/api/session/', { as }))).toBe('token_revoked');
+    const left = await rest.call('GET', own(), { as: kept.as });
+    expect(left.body.results.map(({ id }: { id: string }) => id)).toEqual([kept.id]);
+    expect(keyOf(await rest.call('DELETE', `${own()}${lost.id}/`, { as: kept.as }))).toBe(
+      'session_not_found',
+    );
+    const audit = await rest.call('GET', `/api/audit/?entity=${rest.userNumbers.operator}&name=sessions`);
+    expect(audit.body.results.at(-1)).toMatchObject({
+      method: 'DELETE',
+      status: 200,
+      user: { username: 'the-operator' },
+    });
+  });
+
+  test('of somebody else is seen by those who see users, and ended by administrators only', async () => {
+    const other = await loginFrom('10.0.0.1');
+    const auditor = await loginFrom('10.0.0.3', 'the-auditor');
+    const administrator = await loginFrom('10.0.0.4', 'the-administrator');
+    const seen = await rest.call('GET', own(), { as: auditor.as });
+    expect(seen.body.results).toMatchObject([{ id: other.id, permissions: [] }]);
+    expect((await rest.call('DELETE', `${own()}${other.id}/`, { as: auditor.as })).status).toBe(403);
+    const mine = ofUser(rest.userNumbers.auditor);
+    expect(keyOf(await rest.call('DELETE', `${mine}${other.id}/`, { as: auditor.as }))).toBe(
+      'session_not_found',
+    );
+    const foreign = await rest.call('GET', mine, { as: other.as });
+    expect([foreign.status, keyOf(foreign)]).toEqual([403, 'permission_denied']);
+    expect(keyOf(await rest.call('DELETE', `${own()}${other.id}/`, {}))).toBe('session_required');
+    expect((await rest.call('DELETE', `${own()}${other.id}/`, { as: administrator.as })).status).toBe(200);
+    expect((await rest.call('GET', '/api/session/', { as: other.as })).status).toBe(401);
+  });
+
+  test('that ended with all others of its user is told of no more', async () => {
+    const { as } = await loginFrom('10.0.0.1');
+    const admin = await loginFrom('10.0.0.4', 'the-administrator');
+    const path = `/api/users/${rest.userNumbers.operator}/`;
+    expect((await rest.call('PUT', path, { as: admin.as, body: { end_sessions: true } })).status).toBe(200);
+    expect((await rest.call('GET', own(), { as })).status).toBe(401);
+    expect((await rest.call('GET', own(), { as: admin.as })).body.results).toEqual([]);
+  });
+
+  test('of before this was written down shows when it is used, and is ended as any other', async () => {
+    const { as, id } = await loginFrom('10.0.0.1');
+    await sql`delete from sessions`.execute(rest.services.db);
+    const { body } = await rest.call('GET', own(), { as });
+    expect(body.results).toMatchObject([{ id, address: '', client: '', current: true }]);
+    expect((await rest.call('DELETE', `${own()}${id}/`, { as })).status).toBe(200);
+    expect((await rest.call('GET', own(), { as })).status).toBe(401);
+  });
+});
