@@ -302,7 +302,14 @@ export const ERRORS = {
     'The backup {file} is of a thin clone and its template {template} is not on the node. Restore the template first.',
   ),
   operation_conflict: fixed('40928', 'The operation id {id} was used for another request. Choose a new id.'),
-  last_administrator: fixed('40929', 'The last enabled administrator cannot be disabled or lose the role.'),
+  last_administrator: fixed(
+    '40929',
+    'The last enabled administrator cannot be disabled or removed, or lose the role. Make another administrator first.',
+  ),
+  own_user: fixed(
+    '40973',
+    'Nobody removes the user as whom they are logged in. Let another administrator do it.',
+  ),
   disk_path_in_use: fixed(
     '40930',
     'The path {path} is taken by a file that is not part of this backup. Give a data pool to restore to.',

@@ -81,6 +81,7 @@ const iso: Rules<IsoRecord> = {
 /** Logins and users are changed by who gave a password, never with an integration token. */
 const user: Rules<UserRecord> = {
   update: (can, { id }, viewer) => viewer.kind === 'session' && (id === viewer.number || can('user.manage')),
+  remove: (can, { id }, viewer) => viewer.kind === 'session' && id !== viewer.number && can('user.manage'),
 };
 
 /** Who ends a login gave a password, too. */

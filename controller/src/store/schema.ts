@@ -6,6 +6,7 @@ import type { Kysely } from 'kysely';
 
 export interface Schema {
   users: UserRow;
+  removed_users: RemovedUserRow;
   tokens: TokenRow;
   sessions: SessionRow;
   revoked_sessions: RevokedSessionRow;
@@ -22,6 +23,7 @@ export interface Schema {
   certificates: CertificateRow;
   pools: PoolRow;
   pool_nodes: PoolNodeRow;
+  pool_samples: PoolSampleRow;
   domains: DomainRow;
   domain_copies: DomainCopyRow;
   files: FileRow;
@@ -57,6 +59,14 @@ export interface UserRow {
   created: string;
   modified: string;
   last_login: string | null;
+}
+
+/** What their tasks, events and audit records still name; their numbers are given to nobody else. */
+export interface RemovedUserRow {
+  id: string;
+  number: number;
+  username: string;
+  removed: string;
 }
 
 /** Long-lived integration tokens; only the jti is kept, never the token. */
@@ -311,6 +321,15 @@ export interface FileRow {
   /** The same of those that leave out no disks on request; null: it has no such one. */
   newest_whole_point: string | null;
   modified: string;
+}
+
+/** How much of a data pool was used on a day; the last 90. */
+export interface PoolSampleRow {
+  pool_id: string;
+  /** A date, UTC. */
+  day: string;
+  /** Bytes. */
+  used: number;
 }
 
 /** A VM that an administrator does without backups of; it may be gone for a while. */

@@ -22,6 +22,7 @@ const Nodes = lazy(() => import('./pages/nodes.tsx'));
 const Pools = lazy(() => import('./pages/pools.tsx'));
 const Events = lazy(() => import('./pages/events.tsx'));
 const Users = lazy(() => import('./pages/users.tsx'));
+const User = lazy(() => import('./pages/user.tsx'));
 const Account = lazy(() => import('./pages/account.tsx'));
 const Notifications = lazy(() => import('./pages/notifications/page.tsx'));
 const Audit = lazy(() => import('./pages/audit.tsx'));
@@ -85,6 +86,7 @@ export function App() {
                 <Route path="certificates" element={<Certificates />} />
                 <Route path="tags" element={<Tags />} />
                 <Route path="users" element={<Users />} />
+                <Route path="users/one/:id" element={<User />} />
                 <Route path="users/:tab" element={<Users />} />
                 <Route path="notifications" element={<Notifications />} />
                 <Route path="notifications/:tab" element={<Notifications />} />

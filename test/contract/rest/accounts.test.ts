@@ -301,3 +301,78 @@ describe('a login', () => {
     expect((await rest.call('GET', own(), { as })).status).toBe(401);
   });
 });
+
+describe('a user who is removed', () => {
+  const pathOf = (id: number) => `/api/users/${id}/`;
+  const remove = (id: number, as: { header: string }) =>
+    rest.call('POST', `${pathOf(id)}remove/`, { as, body: {} });
+
+  test('is logged out, their tokens end, and what they did keeps their name', async () => {
+    const administrator = await session('the-administrator');
+    const operator = await session();
+    const id = rest.userNumbers.operator;
+    await rest.services.events.record({ type: 'info', message: 'of old', user: 'the-operator' });
+    const user = { id: rest.userIds.operator, username: 'the-operator' };
+    const { row } = await rest.services.tasks.create({
+      name: 'act',
+      verboseName: 'Act',
+      user,
+      entities: [],
+    });
+    expect((await remove(id, administrator)).status).toBe(200);
+    for (const as of [operator, 'operator'] as const)
+      expect(keyOf(await rest.call('GET', '/api/session/', { as }))).toBe('token_revoked');
+    expect((await login('the-operator', PASSWORD)).status).toBe(401);
+    expect((await rest.call('GET', pathOf(id))).status).toBe(404);
+    expect(keyOf(await remove(id, administrator))).toBe('user_not_found');
+    expect((await rest.call('GET', '/api/tokens/')).text).not.toContain('the-operator');
+    const task = await rest.call('GET', `/api/tasks/${row.id}/`);
+    expect(task.body.user).toEqual({ id, username: 'the-operator' });
+    const events = await rest.call('GET', '/api/events/?user=the-operator');
+    expect(events.body.count).toBeGreaterThan(0);
+    const audit = await rest.call('GET', `/api/audit/?entity=${id}`);
+    expect(audit.body.results[0]).toMatchObject({
+      action: 'POST /api/users/:id/remove/',
+      entity: String(id),
+    });
+    const did = await rest.call('GET', '/api/audit/?user=the-operator');
+    expect(did.body.results[0].user).toEqual({ id, username: 'the-operator' });
+  });
+
+  test('is another one than a new user of that name, whose number is a new one', async () => {
+    const as = await session('the-administrator');
+    const old = await session();
+    const add = () =>
+      rest.call('POST', '/api/users/', {
+        as,
+        body: { username: 'carol', password: 'correct horse battery', role: 'operator' },
+      });
+    const { id } = (await add()).body;
+    expect((await remove(id, as)).status).toBe(200);
+    const again = await add();
+    expect([again.status, again.body.id]).toEqual([200, id + 1]);
+    expect((await remove(rest.userNumbers.operator, as)).status).toBe(200);
+    const body = { username: 'the-operator', password: PASSWORD, role: 'administrator' };
+    expect((await rest.call('POST', '/api/users/', { as, body })).status).toBe(200);
+    expect((await rest.call('GET', '/api/session/', { as: old })).status).toBe(401);
+  });
+
+  test('is never who asks for it, so that an administrator is left', async () => {
+    const as = await session('the-administrator');
+    const own = await remove(rest.userNumbers.administrator, as);
+    expect([own.status, keyOf(own)]).toEqual([409, 'own_user']);
+    const { services } = rest;
+    await services.users.change(rest.userNumbers.administrator, { description: 'the last one' });
+    const by = await services.users.row(rest.userNumbers.operator);
+    await expect(services.users.remove(rest.userNumbers.administrator, by)).rejects.toMatchObject({
+      msgKey: 'last_administrator',
+    });
+    const records = (await rest.call('GET', '/api/users/', { as })).body.results;
+    const removable = records.filter((one: { permissions: string[] }) => one.permissions.includes('remove'));
+    expect(removable.map((one: { username: string }) => one.username).toSorted()).toEqual([
+      'the-auditor',
+      'the-backup_service',
+      'the-operator',
+    ]);
+  });
+});

@@ -43,6 +43,7 @@ const TABLE: Record<string, string> = {
   'POST /api/users/': 'A',
   'GET /api/users/{id}/': 'AU',
   'PUT /api/users/{id}/': 'A',
+  'POST /api/users/{id}/remove/': 'A',
   'GET /api/users/{id}/sessions/': 'AU',
   'DELETE /api/users/{id}/sessions/{session}/': 'A',
   'GET /api/audit/': 'AU',
@@ -200,6 +201,7 @@ const SESSIONS_ONLY = new Set([
   'POST /api/tokens/',
   'POST /api/users/',
   'PUT /api/users/{id}/',
+  'POST /api/users/{id}/remove/',
   'DELETE /api/users/{id}/sessions/{session}/',
 ]);
 /** Its answer does not end before the controller does. */

@@ -62,6 +62,14 @@ export function addUsers(program: Command): void {
       const changed = await onUser(name, (client, { id }) => client.put<User>(`/api/users/${id}/`, body));
       told(changed, command, 'changed');
     });
+  users
+    .command('remove <name>')
+    .description('remove a user, with their logins and tokens; what they did keeps their name')
+    .action(async (name: string, _options, command: Command) => {
+      await onUser(name, (client, { id }) => client.post(`/api/users/${id}/remove/`));
+      if (isJson(command)) printJson({});
+      else print(`${clean(name)}: removed`);
+    });
   addSessions(program);
   addTokens(program);
 }

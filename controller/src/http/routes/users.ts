@@ -88,6 +88,26 @@ export const userRoutes: RouteModule = (app, services) => {
     async request => changeUser(services, request, request.params.id, request.body),
   );
 
+  app.post(
+    '/api/users/:id/remove/',
+    {
+      config: { access: 'user.manage', session: true, errors: ['own_user', 'last_administrator'] },
+      schema: {
+        tags,
+        summary: 'Remove a user, with their logins and tokens',
+        description:
+          'What they did keeps their name, and so do the scheduled tasks that they made, which go on. A new user of the ' +
+          'same name is another one: the number is not given again.',
+        params: UserParams,
+        response: { 200: Nothing },
+      },
+    },
+    async request => {
+      await services.users.remove(request.params.id, principalOf(request));
+      return {};
+    },
+  );
+
   sessionsOfUsers(app, services);
 };
 

@@ -1,4 +1,7 @@
-/** The logins of users, each with all tokens refreshed from it. */
+/**
+ * The logins of users, each with all tokens refreshed from it; who was removed, so that no number is given twice; and how much of each data
+ * pool was used on each day.
+ */
 import type { Kysely } from 'kysely';
 import type { Migration } from 'kysely/migration';
 
@@ -14,7 +17,22 @@ export const sessionsAndPoolSamples: Migration = {
       .addColumn('address', 'text', c => c.notNull())
       .addColumn('client', 'text', c => c.notNull())
       .execute();
+    await db.schema
+      .createTable('pool_samples')
+      .addColumn('pool_id', 'text', c => c.notNull())
+      .addColumn('day', 'text', c => c.notNull())
+      .addColumn('used', 'bigint', c => c.notNull())
+      .addPrimaryKeyConstraint('pool_samples_key', ['pool_id', 'day'])
+      .execute();
+    await db.schema.createIndex('pool_samples_day').on('pool_samples').column('day').execute();
     await db.schema.createIndex('sessions_user').on('sessions').columns(['user_id', 'created']).execute();
+    await db.schema
+      .createTable('removed_users')
+      .addColumn('id', 'text', c => c.primaryKey())
+      .addColumn('number', 'integer', c => c.notNull().unique())
+      .addColumn('username', 'text', c => c.notNull())
+      .addColumn('removed', 'text', c => c.notNull())
+      .execute();
     await db.schema.createIndex('sessions_end').on('sessions').column('expires_on').execute();
   },
 };

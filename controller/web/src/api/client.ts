@@ -109,6 +109,7 @@ export type EventRecord = Schemas['Event'];
 export type ShownBackup = Schemas['ShownBackup'];
 export type ProtectionState = Schemas['Protection']['state'];
 export type User = Schemas['User'];
+export type UserSession = Schemas['UserSession'];
 export type Token = Schemas['Token'];
 export type Tag = Schemas['Tag'];
 export type Vdisk = Schemas['Vdisk'];

@@ -453,6 +453,13 @@ export const en = {
     makeOutside: 'It belongs to others: nothing is written to it',
     empty: 'No data pools',
     emptyText: 'Data pools are the storage pools of the nodes. They appear when a node is enrolled.',
+    forecast: {
+      full: (days: number) =>
+        days === 0 ? 'full within a day' : `full in about ${many(days, 'day', 'days')}`,
+      ofBackups: (full: string) => `${full}, if no backup is removed`,
+      steady: 'shrinking or steady',
+      unknown: 'when it is full is not known yet',
+    },
   },
   schedules: {
     title: 'Schedules',
@@ -668,6 +675,28 @@ export const en = {
     endSessions: 'End all logins',
     endTitle: (name: string) => `End all logins of ${name}?`,
     endText: 'Every browser and program that is logged in as this user is logged out. Tokens go on.',
+    lastLoginAt: (time: string) => `Last login: ${time}`,
+    remove: 'Remove',
+    removeTitle: (name: string) => `Remove ${name}?`,
+    removeText:
+      'The logins and tokens of this user end. Tasks, events and the audit keep the name, and schedules that the user made go on. A new user of the same name is another one.',
+    ownUser: 'You are logged in as this user. Another administrator can remove it.',
+  },
+  logins: {
+    title: 'Logins',
+    about:
+      'Browsers and programs in which your password was given. Whoever uses one that is ended must give it again.',
+    client: 'Browser or program',
+    from: 'From',
+    since: 'Logged in',
+    current: 'this one',
+    unknown: 'not known',
+    name: (client: string, address: string) => `${client}, ${address}`,
+    end: 'End',
+    endTitle: (name: string) => `End the login of ${name}?`,
+    endText: 'It is logged out, whatever it is in the middle of. Other logins and tokens go on.',
+    endOwnText: 'It is the one by which you are logged in here: you log in again.',
+    empty: 'No logins',
   },
   tokens: {
     title: 'Tokens',
