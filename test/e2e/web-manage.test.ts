@@ -223,6 +223,28 @@ test('of an end of all logins the page of who is logged in knows by itself', asy
   forgive(401);
 });
 
+test('a data pool tells in how many days it is full, on its page and on the overview', async () => {
+  const { db, poolForecasts } = world.rest.services;
+  await logIn(seen, at('pools'));
+  await row('backups').getByText('when it is full is not known yet').waitFor();
+  const now = Date.now();
+  const GiB = 1024 ** 3;
+  const samples = Array.from({ length: 20 }, (_, day) => ({
+    pool_id: world.pool.id,
+    day: new Date(now - (20 - day) * 86_400_000).toISOString().slice(0, 10),
+    used: 20 * GiB * day,
+  }));
+  await db.insertInto('pool_samples').values(samples).execute();
+  await poolForecasts.refresh(new Date(now));
+  await goTo(seen, at('pools'), 'Data pools');
+  await row('backups').getByText('full in about 14 days').waitFor();
+  await seen.inspect();
+  await goTo(seen, at(''), 'Overview');
+  await page.getByText('full in about 14 days').waitFor();
+  await db.deleteFrom('pool_samples').execute();
+  await poolForecasts.refresh(new Date(now));
+});
+
 test('machines are tagged together and found by it', async () => {
   await logIn(seen, at('vms'));
   await page.getByRole('checkbox', { name: 'Select web-1' }).check();

@@ -27,6 +27,7 @@ import type { MetricSources } from './monitoring/sources.ts';
 import type { NodeService } from './nodes/nodes.ts';
 import type { RevocationService } from './nodes/revocations.ts';
 import type { NotificationService } from './notifications/notifications.ts';
+import type { PoolForecasts } from './pools/forecasts.ts';
 import type { PoolService } from './pools/pools.ts';
 import type { ProtectionService } from './protection/protection.ts';
 import type { Scheduler } from './schedules/scheduler.ts';
@@ -60,6 +61,7 @@ export interface NodeServices {
   nodes: NodeService;
   revocations: RevocationService;
   pools: PoolService;
+  poolForecasts: PoolForecasts;
   domains: DomainService;
   library: LibraryService;
   fileActions: FileActionService;
