@@ -25,6 +25,9 @@ export const sessionsAndPoolSamples: Migration = {
       .addPrimaryKeyConstraint('pool_samples_key', ['pool_id', 'day'])
       .execute();
     await db.schema.createIndex('pool_samples_day').on('pool_samples').column('day').execute();
+    // lists of tasks without their parts, and of the parts of one, newest first
+    await db.schema.dropIndex('tasks_parent').execute();
+    await db.schema.createIndex('tasks_of_parent').on('tasks').columns(['parent', 'created', 'id']).execute();
     await db.schema.createIndex('sessions_user').on('sessions').columns(['user_id', 'created']).execute();
     await db.schema
       .createTable('removed_users')
