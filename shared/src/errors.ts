@@ -157,6 +157,10 @@ export const ERRORS = {
     '40995',
     'The domain {domain} has saved states, which bear its name and could not be gone back to under another. Delete them first.',
   ),
+  schedule_changed: fixed(
+    '40974',
+    'The scheduled task "{name}" was changed by somebody else meanwhile, at {modified}. Look at it as it is now, and change that.',
+  ),
   schedule_running: fixed(
     '40996',
     'The scheduled task "{name}" runs just now. Wait for the end of its run, or cancel it.',

@@ -1,6 +1,7 @@
 /** The shell: who is logged in, the menu, and the page that the address names. */
-import { Component, lazy, type ReactNode, Suspense } from 'react';
+import { Activity, Component, lazy, type ReactNode, Suspense } from 'react';
 import { Route, Routes, useLocation } from 'react-router';
+import type { Session } from './api/client.ts';
 import { LoginPage } from './pages/login.tsx';
 import { Failure, Waiting } from './parts/shown.tsx';
 import { ToastProvider } from './parts/toasts.tsx';
@@ -51,14 +52,34 @@ class Boundary extends Component<{ children: ReactNode }, { error?: unknown }> {
 }
 
 export function App() {
-  const { pathname } = useLocation();
-  const { query, login } = useLogin();
+  const { query, login, lapse, leave, lapsed } = useLogin();
   // who was logged in stays so while the controller does not answer
   if (query.data === undefined)
     return query.isError ? <Failure error={query.error} again={() => void query.refetch()} /> : <Waiting />;
-  if (query.data === null) return <LoginPage login={login} />;
+  const session = query.data ?? lapsed;
   return (
-    <SessionProvider key={query.data.user.id} session={query.data}>
+    <>
+      {query.data === null && <LoginPage login={login} lapsed={lapsed} />}
+      {session !== null && (
+        // whoever logs in again finds what was written as it was left
+        <Activity mode={query.data === null ? 'hidden' : 'visible'}>
+          <Pages key={session.user.id} session={session} lapse={lapse} leave={leave} />
+        </Activity>
+      )}
+    </>
+  );
+}
+
+interface PagesProps {
+  session: Session;
+  lapse: () => void;
+  leave: () => void;
+}
+
+function Pages({ session, lapse, leave }: PagesProps) {
+  const { pathname } = useLocation();
+  return (
+    <SessionProvider session={session} lapse={lapse} leave={leave}>
       <ToastProvider>
         <Shell>
           <Boundary key={pathname.split('/')[1]}>

@@ -37,8 +37,11 @@ export interface Format {
   clock: (time: string) => string;
 }
 
-/** @param none what stands for no time at all */
-export function formatOf(language: string, none: string): Format {
+/**
+ * @param none what stands for no time at all
+ * @param present what time it is
+ */
+export function formatOf(language: string, none: string, present: () => number = Date.now): Format {
   const decimal = new Intl.NumberFormat(language, { maximumFractionDigits: 1 });
   const stamp = new Intl.DateTimeFormat(language, {
     year: 'numeric',
@@ -63,7 +66,7 @@ export function formatOf(language: string, none: string): Format {
       return `${decimal.format(value)} ${UNITS[unit]}`;
     },
     time: time => (time ? stamp.format(new Date(time)) : none),
-    age: (time, now = Date.now()) => {
+    age: (time, now = present()) => {
       if (!time) return none;
       const seconds = (Date.parse(time) - now) / 1000;
       const [unit, length] = AGES.find(([, size]) => Math.abs(seconds) >= size) ?? ['second', 1];

@@ -73,6 +73,8 @@ async function lead(
   signal: AbortSignal,
 ): Promise<void> {
   while (!signal.aborted) {
+    await networked(signal);
+    if (signal.aborted) return;
     await hold(tell, signal);
     if (signal.aborted) return;
     tell({ state: 'waiting' });
@@ -81,7 +83,16 @@ async function lead(
   }
 }
 
-/** Until the stream is closed for good: any answer but 200 does that. */
+/** A stream is not told that its network was cut: nothing comes, as when nothing happens. The browser knows. */
+function networked(signal: AbortSignal): Promise<void> {
+  return new Promise(resolve => {
+    if (navigator.onLine) return resolve();
+    window.addEventListener('online', () => resolve(), { once: true, signal });
+    signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+}
+
+/** Until the stream is closed for good: any answer but 200 does that, and so does a network that is cut. */
 function hold(tell: (message: Message) => void, signal: AbortSignal): Promise<void> {
   const source = new EventSource('/api/events/stream/');
   let isNew = true;
@@ -97,7 +108,9 @@ function hold(tell: (message: Message) => void, signal: AbortSignal): Promise<vo
     });
   source.addEventListener('reset', () => tell({ change: RESET }));
   return new Promise(resolve => {
+    const over = new AbortController();
     const close = () => {
+      over.abort();
       source.close();
       resolve();
     };
@@ -106,7 +119,8 @@ function hold(tell: (message: Message) => void, signal: AbortSignal): Promise<vo
       // it connects anew by itself, and resumes where it was
       else tell({ state: 'waiting' });
     };
-    signal.addEventListener('abort', close, { once: true });
+    signal.addEventListener('abort', close, { once: true, signal: over.signal });
+    window.addEventListener('offline', close, { once: true, signal: over.signal });
   });
 }
 

@@ -17,7 +17,7 @@ import { TaskProgress } from './task-progress.tsx';
 import { useToasts } from './toasts.tsx';
 import { useAsked } from './use-asked.ts';
 
-const COLUMNS = 7;
+const COLUMNS = 6;
 const MOST_PARTS = 100;
 /** Deeper ones are no further to the right: on a phone there is no room. */
 const DEEPEST = 3;
@@ -29,7 +29,6 @@ export function TaskTable({ tasks }: { tasks: readonly Task[] }) {
     <Table aria-label={words.title} variant="compact" gridBreakPoint="grid-lg">
       <Thead>
         <Tr>
-          <Th screenReaderText={words.details} />
           <Th modifier="wrap">{words.task}</Th>
           <Th modifier="wrap">{words.progress}</Th>
           <Th modifier="wrap">{words.started}</Th>
@@ -122,24 +121,25 @@ function Row({ task, indent, parent, isOpen, turn }: RowProps) {
   const vm = Object.entries(task.entities).find(([, kind]) => kind === 'domain')?.[0];
   return (
     <Tr>
-      <Td isActionCell>
-        <Button
-          className={indent}
-          variant="plain"
-          size="sm"
-          icon={isOpen ? <AngleDownIcon /> : <AngleRightIcon />}
-          aria-label={(task.is_multitask ? words.partsOf : words.detailsOf)(task.verbose_name)}
-          aria-expanded={isOpen}
-          onClick={turn}
-        />
-      </Td>
-      <Td dataLabel={words.task} className="vk-name">
-        {vm === undefined || task.is_multitask ? (
-          task.verbose_name
-        ) : (
-          <Link to={`/vms/${vm}`}>{task.verbose_name}</Link>
-        )}
-        {parent !== undefined && <div className="vk-small">{words.partOf(parent)}</div>}
+      <Td dataLabel={words.task}>
+        <div className={`vk-branch ${indent}`}>
+          <Button
+            variant="plain"
+            size="sm"
+            icon={isOpen ? <AngleDownIcon /> : <AngleRightIcon />}
+            aria-label={(task.is_multitask ? words.partsOf : words.detailsOf)(task.verbose_name)}
+            aria-expanded={isOpen}
+            onClick={turn}
+          />
+          <div className="vk-name">
+            {vm === undefined || task.is_multitask ? (
+              task.verbose_name
+            ) : (
+              <Link to={`/vms/${vm}`}>{task.verbose_name}</Link>
+            )}
+            {parent !== undefined && <div className="vk-small">{words.partOf(parent)}</div>}
+          </div>
+        </div>
       </Td>
       <Td dataLabel={words.progress}>
         <TaskProgress task={task} />

@@ -63,7 +63,7 @@ export const en = {
   live: {
     waiting: 'Live updates are interrupted; trying again. What you see may be old.',
     offline: 'The controller does not answer.',
-    loggedOut: 'Your login has ended. Log in again.',
+    loggedOut: 'Your login has ended. Log in again to go on where you were.',
   },
   errors: {
     title: 'That did not work',
@@ -126,7 +126,6 @@ export const en = {
     missing: 'This is needed.',
     typeName: (name: string) => `Type ${name} to confirm`,
     free: 'free',
-    details: 'Details',
     times: (zone: string) => `Times are of ${zone}.`,
   },
   reasons: {
@@ -471,6 +470,8 @@ export const en = {
   },
   schedules: {
     title: 'Schedules',
+    saveAllTheSame: 'Save my changes all the same',
+    showAsItIs: 'Show it as it is now, without my changes',
     action: 'Does',
     actions: {
       backup: 'Back up',

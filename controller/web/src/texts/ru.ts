@@ -67,7 +67,7 @@ export const ru: Texts = {
   live: {
     waiting: 'Обновления прерваны, идёт повторная попытка. Показанное может устареть.',
     offline: 'Контроллер не отвечает.',
-    loggedOut: 'Сеанс завершён. Войдите снова.',
+    loggedOut: 'Сеанс завершён. Войдите снова, чтобы продолжить с того же места.',
   },
   errors: {
     title: 'Не получилось',
@@ -130,7 +130,6 @@ export const ru: Texts = {
     missing: 'Это нужно указать.',
     typeName: name => `Введите ${name} для подтверждения`,
     free: 'свободно',
-    details: 'Подробности',
     times: zone => `Время указано по поясу ${zone}.`,
   },
   reasons: {
@@ -472,6 +471,8 @@ export const ru: Texts = {
   },
   schedules: {
     title: 'Расписания',
+    saveAllTheSame: 'Всё равно сохранить мои изменения',
+    showAsItIs: 'Показать, как сейчас, без моих изменений',
     action: 'Действие',
     actions: { backup: 'Копирование', verify: 'Проверка', scan: 'Просмотр пулов' },
     periodicity: 'Повтор',
