@@ -63,7 +63,7 @@ function LoginTable({ logins }: { logins: readonly UserSession[] }) {
               <Td dataLabel={words.client} className="vk-name">
                 {login.client || words.unknown}{' '}
                 {login.current && (
-                  <Label isCompact variant="outline">
+                  <Label isCompact variant="outline" className="vk-state">
                     {words.current}
                   </Label>
                 )}

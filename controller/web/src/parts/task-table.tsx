@@ -121,7 +121,8 @@ function Row({ task, indent, parent, isOpen, turn }: RowProps) {
   const vm = Object.entries(task.entities).find(([, kind]) => kind === 'domain')?.[0];
   return (
     <Tr>
-      <Td dataLabel={words.task}>
+      {/* without a label it has the width of a phone */}
+      <Td>
         <div className={`vk-branch ${indent}`}>
           <Button
             variant="plain"
