@@ -100,6 +100,16 @@ test('while the controller is away the page says so; once it is back all goes on
   forgive(NO_ANSWER);
 });
 
+test('a page that is opened while the controller does not answer comes by itself once it does', async () => {
+  await seen.context.route('**/api/session/', route => route.abort('connectionrefused'));
+  await page.goto(at('vms'));
+  await page.getByText('That did not work').waitFor();
+  await seen.inspect();
+  await seen.context.unroute('**/api/session/');
+  await page.getByLabel('User name').waitFor();
+  forgive(NO_ANSWER);
+});
+
 test('a node that is lost is told, with what became of its tasks, and so is its return', async () => {
   await logIn(seen, at('tasks'));
   await markPage();

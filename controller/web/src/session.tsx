@@ -24,6 +24,8 @@ const SHORTEST_MS = 10_000;
 const LONGEST_MS = 3_600_000;
 /** When it could not be prolonged. */
 const AGAIN_MS = 60_000;
+/** Between two tries to find out who is logged in, while the controller does not answer. */
+const ABSENT_MS = 5000;
 
 interface SessionState {
   session: Session;
@@ -83,7 +85,14 @@ export function useLogin() {
     settle(session);
     return session;
   };
-  const query = useQuery({ queryKey: SESSION_KEY, queryFn: askAnew, staleTime: Number.POSITIVE_INFINITY });
+  const query = useQuery({
+    queryKey: SESSION_KEY,
+    queryFn: askAnew,
+    staleTime: Number.POSITIVE_INFINITY,
+    // a page that is opened while the controller is away comes by itself when it is back
+    refetchInterval: ({ state }) =>
+      state.data === undefined && state.status === 'error' ? ABSENT_MS : false,
+  });
   /** Of a login of somebody else, and after a logout, nothing of the one before stays. */
   const settle = useCallback(
     (session: Session | null) => {

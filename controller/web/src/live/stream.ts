@@ -73,8 +73,6 @@ async function lead(
   signal: AbortSignal,
 ): Promise<void> {
   while (!signal.aborted) {
-    await networked(signal);
-    if (signal.aborted) return;
     await hold(tell, signal);
     if (signal.aborted) return;
     tell({ state: 'waiting' });
@@ -83,16 +81,10 @@ async function lead(
   }
 }
 
-/** A stream is not told that its network was cut: nothing comes, as when nothing happens. The browser knows. */
-function networked(signal: AbortSignal): Promise<void> {
-  return new Promise(resolve => {
-    if (navigator.onLine) return resolve();
-    window.addEventListener('online', () => resolve(), { once: true, signal });
-    signal.addEventListener('abort', () => resolve(), { once: true });
-  });
-}
-
-/** Until the stream is closed for good: any answer but 200 does that, and so does a network that is cut. */
+/**
+ * Until the stream is closed for good: any answer but 200 does that, and so does a network that is cut. Nothing comes then, as when nothing
+ * happens; but the browser knows.
+ */
 function hold(tell: (message: Message) => void, signal: AbortSignal): Promise<void> {
   const source = new EventSource('/api/events/stream/');
   let isNew = true;
