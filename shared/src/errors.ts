@@ -106,6 +106,7 @@ export const ERRORS = {
   task_not_found: fixed('40405', 'There is no task {id}.'),
   operation_not_found: fixed('40406', 'There is no operation {id} on this node.'),
   user_not_found: fixed('40407', 'There is no user {id}.'),
+  session_not_found: fixed('40424', 'This user has no login {id}. It may have ended by itself.'),
   token_not_found: fixed('40408', 'There is no token {id}.'),
   vdisk_not_found: fixed('40409', 'There is no disk {id}.'),
   state_not_found: fixed('40410', 'The backup {file} has no state {state}.'),
@@ -155,6 +156,10 @@ export const ERRORS = {
   rename_with_states: fixed(
     '40995',
     'The domain {domain} has saved states, which bear its name and could not be gone back to under another. Delete them first.',
+  ),
+  schedule_changed: fixed(
+    '40974',
+    'The scheduled task "{name}" was changed by somebody else meanwhile, at {modified}. Look at it as it is now, and change that.',
   ),
   schedule_running: fixed(
     '40996',
@@ -301,7 +306,14 @@ export const ERRORS = {
     'The backup {file} is of a thin clone and its template {template} is not on the node. Restore the template first.',
   ),
   operation_conflict: fixed('40928', 'The operation id {id} was used for another request. Choose a new id.'),
-  last_administrator: fixed('40929', 'The last enabled administrator cannot be disabled or lose the role.'),
+  last_administrator: fixed(
+    '40929',
+    'The last enabled administrator cannot be disabled or removed, or lose the role. Make another administrator first.',
+  ),
+  own_user: fixed(
+    '40973',
+    'Nobody removes the user as whom they are logged in. Let another administrator do it.',
+  ),
   disk_path_in_use: fixed(
     '40930',
     'The path {path} is taken by a file that is not part of this backup. Give a data pool to restore to.',

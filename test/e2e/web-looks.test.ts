@@ -83,6 +83,7 @@ test('every page passes, some in dark and 320 pixels wide too, and nothing runs 
     ['audit', 'Audit'],
     ['tags', 'Tags'],
     ['users', 'Users'],
+    ['users/one/1', 'the-administrator'],
     ['certificates', 'Certificates'],
     ['notifications', 'Notifications'],
     ['account', 'Account'],

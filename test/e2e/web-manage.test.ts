@@ -177,12 +177,72 @@ test('a user is added, changed and logged out; a token is shown once and revoked
   await dialog().getByText('It differs from the one above.').waitFor();
 });
 
+test('one login of a user is ended and another one stays; the user is removed', async () => {
+  const { users, tokens } = world.rest.services;
+  const password = 'correct horse battery';
+  const { id } = await users.create({ username: 'dave', password, role: 'operator' });
+  await tokens.login('dave', password, '192.0.2.7', 'curl/8.14.1');
+  await tokens.login('dave', password, '192.0.2.8', 'Firefox 145, Linux');
+  await logIn(seen, at('users'));
+  await page.getByRole('link', { name: 'dave' }).click();
+  await page.getByRole('heading', { level: 1, name: 'dave', exact: true }).waitFor();
+  await row('192.0.2.8').waitFor();
+  await seen.inspect();
+  await choose('curl/8.14.1, 192.0.2.7', 'End');
+  await dialog().getByRole('button', { name: 'End', exact: true }).click();
+  await row('192.0.2.7').waitFor({ state: 'detached' });
+  expect(await row('192.0.2.8').count()).toBe(1);
+  await choose('dave', 'Remove');
+  await dialog().getByLabel('Type dave to confirm').fill('dave');
+  await dialog().getByRole('button', { name: 'Remove' }).click();
+  await page.getByRole('heading', { level: 1, name: 'Users', exact: true }).waitFor();
+  await row('the-auditor').waitFor();
+  await row('dave').waitFor({ state: 'detached' });
+  expect((await world.rest.call('GET', `/api/users/${id}/`)).status).toBe(404);
+  await button('Actions of the-administrator').click();
+  const own = page.getByRole('menuitem', { name: 'Remove', exact: false });
+  expect(await own.getAttribute('aria-disabled')).toBe('true');
+});
+
+test('the login of a page is ended on it, and the password is asked for', async () => {
+  await logIn(seen, at('account'), 'the-auditor');
+  await row('this one').getByRole('button').click();
+  await page.getByRole('menuitem', { name: 'End', exact: true }).click();
+  await dialog().getByText('you log in again', { exact: false }).waitFor();
+  await seen.inspect();
+  await dialog().getByRole('button', { name: 'End', exact: true }).click();
+  await page.getByLabel('User name').waitFor();
+  forgive(401);
+});
+
 test('of an end of all logins the page of who is logged in knows by itself', async () => {
   await logIn(seen, at('account'), 'the-operator');
   await button('End all logins').click();
   await dialog().getByRole('button', { name: 'End all logins' }).click();
   await page.getByLabel('User name').waitFor();
   forgive(401);
+});
+
+test('a data pool tells in how many days it is full, on its page and on the overview', async () => {
+  const { db, poolForecasts } = world.rest.services;
+  await logIn(seen, at('pools'));
+  await row('backups').getByText('when it is full is not known yet').waitFor();
+  const now = Date.now();
+  const GiB = 1024 ** 3;
+  const samples = Array.from({ length: 20 }, (_, day) => ({
+    pool_id: world.pool.id,
+    day: new Date(now - (20 - day) * 86_400_000).toISOString().slice(0, 10),
+    used: 20 * GiB * day,
+  }));
+  await db.insertInto('pool_samples').values(samples).execute();
+  await poolForecasts.refresh(new Date(now));
+  await goTo(seen, at('pools'), 'Data pools');
+  await row('backups').getByText('full in about 14 days').waitFor();
+  await seen.inspect();
+  await goTo(seen, at(''), 'Overview');
+  await page.getByText('full in about 14 days').waitFor();
+  await db.deleteFrom('pool_samples').execute();
+  await poolForecasts.refresh(new Date(now));
 });
 
 test('machines are tagged together and found by it', async () => {

@@ -125,21 +125,52 @@ test('machines are found, chosen and backed up together, and a task is stopped',
   await page.getByRole('heading', { level: 1, name: 'Tasks' }).waitFor();
   await until(() => calls('backup').length === before + 2);
   for (const { request } of calls('backup').slice(before)) expect(request).toMatchObject({ compress: true });
+  const begun = calls('backup').slice(before);
+  const [first, second] = [begun[0]!, begun[1]!].map(({ request }) => ({
+    operation: request.operationId,
+    vm: nameOf(String(request.domainId)),
+  })) as [Begun, Begun];
+  // a tree that is opened by keyboard alone; parts stand under what they are parts of, and nowhere else
+  const parts = page.getByRole('button', { name: /^Log and parts of / }).first();
+  expect(await page.getByRole('button', { name: `Stop Back up ${first.vm}` }).count()).toBe(0);
+  await parts.focus();
+  await page.keyboard.press('Enter');
+  for (const { vm } of [first, second])
+    await page.getByRole('button', { name: `Stop Back up ${vm}` }).waitFor();
+  await row(`Back up ${first.vm}part of`).getByRole('button', { name: 'Log of' }).focus();
+  await page.keyboard.press('Enter');
+  const log = page.getByRole('log', { name: `What happened in Back up ${first.vm}` });
+  await log.waitFor();
+  // it grows as the task does
+  world.node.agent.progress(first.operation, 'estimate', 0n, 0n);
+  await log.getByText('estimate').waitFor();
+  world.node.agent.progress(first.operation, 'copy', 1n << 29n, (1n << 29n) + 240_000n);
+  await log.getByText('copy').waitFor();
+  await page.getByText('about 4 min left', { exact: false }).waitFor();
+  await seen.inspect();
+  await page.getByRole('button', { name: `Stop Back up ${first.vm}` }).click();
+  await until(() => isOver(first.operation));
+  await page.getByRole('button', { name: `Stop Back up ${first.vm}` }).waitFor({ state: 'detached' });
+  await log.getByText(/cancel/i).waitFor();
+  expect(isOver(second.operation)).toBe(false);
   // the one of many parts ends with them
   await page
-    .getByRole('link', { name: /^Parts: / })
+    .getByRole('button', { name: /^Stop / })
     .first()
     .click();
-  const stop = page.getByRole('button', { name: 'Stop' });
-  await stop.nth(1).waitFor();
-  const operations = calls('backup')
-    .slice(before)
-    .map(({ request }) => request.operationId);
-  await stop.first().click();
-  await until(() => operations.some(isOver));
-  for (const id of operations) if (!isOver(id)) world.node.agent.fail(id, canceled());
-  await stop.first().waitFor({ state: 'detached' });
+  await until(() => isOver(second.operation));
+  await page
+    .getByRole('button', { name: /^Stop / })
+    .first()
+    .waitFor({ state: 'detached' });
 });
+
+interface Begun {
+  operation: string;
+  vm: string;
+}
+
+const nameOf = (id: string) => Object.values(world.domains).find(domain => domain.id === id)!.name;
 
 const isOver = (id: string) => world.node.agent.operations.get(id)?.finished !== undefined;
 const canceled = () => new VirtkeepError('canceled');

@@ -71,6 +71,7 @@ async function fill(world: WebWorld): Promise<[string, string, string][]> {
     ['audit', 'audit', 'Audit'],
     ['tags', 'tags', 'Tags'],
     ['users', 'users', 'Users'],
+    ['user', 'users/one/1', 'the-administrator'],
     ['certificates', 'certificates', 'Certificates'],
     ['notifications', 'notifications', 'Notifications'],
     ['account', 'account', 'Account'],

@@ -40,8 +40,10 @@ export interface WebWorld {
   close: () => Promise<void>;
 }
 
-export async function startWorld(): Promise<WebWorld> {
-  const rest = await makeRestApp({ listen: { host: '127.0.0.1', port: 0 } }, undefined, { isSecure: true });
+/** @param config settings of the controller beside its address */
+export async function startWorld(config: object = {}): Promise<WebWorld> {
+  const listen = { host: '127.0.0.1', port: 0 };
+  const rest = await makeRestApp({ ...config, listen }, undefined, { isSecure: true });
   const node = await enrolled(rest, 'node-1');
   const other = await enrolled(rest, 'node-2');
   const pool = node.agent.setPool({

@@ -62,6 +62,10 @@ export class Client {
     return this.#call('PUT', path, query, body);
   }
 
+  delete<T = Json>(path: string): Promise<T> {
+    return this.#call('DELETE', path, {});
+  }
+
   /** All records of a list, page by page. @param body of one that is asked for by a POST */
   async all<T = Json>(path: string, query: Query = {}, body?: Json): Promise<T[]> {
     const records: T[] = [];
@@ -159,7 +163,8 @@ export class Client {
 
   #headers(): Record<string, string> {
     const { token } = this.#session;
-    return { accept: 'application/json', ...(token ? { authorization: `jwt ${token}` } : {}) };
+    const program = { accept: 'application/json', 'user-agent': 'virtkeep' };
+    return { ...program, ...(token ? { authorization: `jwt ${token}` } : {}) };
   }
 
   /** @throws CliError when the controller cannot be reached, or does not answer to the end; what the bytes of a request throw */

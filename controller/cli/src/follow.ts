@@ -14,7 +14,14 @@ export interface Task {
   entities: Record<string, string>;
   created: string;
   finished_time: string | null;
-  detail: { phase: string; bytes_done: number; bytes_total: number; rate: number; message: string };
+  detail: {
+    phase: string;
+    bytes_done: number;
+    bytes_total: number;
+    rate: number;
+    message: string;
+    steps: { phase: string; message: string; since: string }[];
+  };
 }
 
 export interface Started {

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { hasKey } from '@virtkeep/shared/errors';
 import type { FastifyRequest } from 'fastify';
+import { clientName } from '../auth/client-name.ts';
 import type { Services } from '../services/services.ts';
 
 /** No user's name: it has characters that those have not. */
@@ -12,7 +13,12 @@ export const LOGINS_PER_MINUTE = 300;
 /** A token for a name and a password; what became of it is written down. @throws login_failed, too_many_logins. */
 export async function login(services: Services, request: FastifyRequest, username: string, password: string) {
   try {
-    const issued = await services.tokens.login(username, password, request.ip);
+    const issued = await services.tokens.login(
+      username,
+      password,
+      request.ip,
+      clientName(request.headers['user-agent'] ?? ''),
+    );
     await auditLogin(services, request, username, { status: 200, errorKey: null });
     return issued;
   } catch (error) {

@@ -4,6 +4,7 @@
  */
 import { type Permission, roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../auth/principal.ts';
+import type { SessionRecord } from '../services/accounts/sessions.ts';
 import type { TokenRecord } from '../services/accounts/tokens.ts';
 import type { UserRecord } from '../services/accounts/users.ts';
 import type { FileRecord } from '../services/backup-files/record.ts';
@@ -80,6 +81,13 @@ const iso: Rules<IsoRecord> = {
 /** Logins and users are changed by who gave a password, never with an integration token. */
 const user: Rules<UserRecord> = {
   update: (can, { id }, viewer) => viewer.kind === 'session' && (id === viewer.number || can('user.manage')),
+  remove: (can, { id }, viewer) => viewer.kind === 'session' && id !== viewer.number && can('user.manage'),
+};
+
+/** Who ends a login gave a password, too. */
+const session: Rules<SessionRecord> = {
+  remove: (can, { user: owner }, viewer) =>
+    viewer.kind === 'session' && (owner.id === viewer.number || can('user.manage')),
 };
 
 /** Who sees a token may revoke it. */
@@ -122,6 +130,7 @@ const RULES = {
   file,
   iso,
   user,
+  session,
   token,
   tag,
   schedule,

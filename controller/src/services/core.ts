@@ -4,6 +4,7 @@ import type { TokenSigner } from '../auth/jwt.ts';
 import type { ControllerConfig } from '../config.ts';
 import type { Database } from '../store/schema.ts';
 import { PasswordChecks } from './accounts/password-checks.ts';
+import { SessionService } from './accounts/sessions.ts';
 import { TokenService } from './accounts/tokens.ts';
 import { UserService } from './accounts/users.ts';
 import { AuditService } from './journal/audit.ts';
@@ -39,6 +40,7 @@ export function createCoreServices(dependencies: CoreDependencies): CoreServices
     log: log.child({ part: 'notifications' }),
     publicUrl: config.api.public_url,
   });
+  const sessions = new SessionService(db);
   const metricSources = new MetricSources();
   metricSources.setNotifications(notifications.outbox);
   return {
@@ -52,12 +54,14 @@ export function createCoreServices(dependencies: CoreDependencies): CoreServices
     events,
     users,
     passwords,
+    sessions,
     tasks: new TaskService(db, changes, events),
     tokens: new TokenService({
       db,
       users,
       signer,
       passwords,
+      sessions,
       lifetimeMs: config.auth.token_lifetime_s * 1000,
     }),
     audit: new AuditService(db, config.keep),

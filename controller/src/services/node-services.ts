@@ -42,6 +42,7 @@ import { OtherNodes } from './nodes/other-nodes.ts';
 import { OwnCertificate } from './nodes/own-certificate.ts';
 import { RefusedNodes } from './nodes/refused-nodes.ts';
 import { RevocationService } from './nodes/revocations.ts';
+import { PoolForecasts } from './pools/forecasts.ts';
 import { PoolService } from './pools/pools.ts';
 import { ProtectionService } from './protection/protection.ts';
 import { type Clock, SYSTEM_CLOCK } from './schedules/clock.ts';
@@ -138,6 +139,7 @@ export function createNodeServices(
   const clocks = new NodeClocks(inventory, log);
   const nodeTasks = new NodeTasks({ tasks, links, inventory, clocks, log, draining: core.draining });
   const pools = new PoolService({ inventory, links, nodeTasks, backupFiles, log });
+  const poolForecasts = new PoolForecasts({ db, pools, log });
   const multiTasks = new MultiTasks(tasks, log);
   const tags = new TagService({
     db,
@@ -311,6 +313,7 @@ export function createNodeServices(
       await nodeTasks.failInterrupted();
       await scheduler.load();
       await coverage.refresh();
+      await poolForecasts.refresh(new Date());
     })();
     return loaded;
   };
@@ -319,6 +322,7 @@ export function createNodeServices(
     nodes,
     revocations,
     pools,
+    poolForecasts,
     domains,
     library,
     fileActions,
@@ -355,10 +359,12 @@ export function createNodeServices(
         void renewer.round();
         revocations.tellAll();
         multiTasks.resume().catch(error => log.error('tasks of many parts not looked after', { error }));
-        if (isClockBelieved())
+        if (isClockBelieved()) {
           schedules
             .prune(daysAgo(config.keep.runs_days))
             .catch(error => log.error('old runs not forgotten', { error }));
+          void poolForecasts.round(new Date());
+        }
         register.prune(new Date()).catch(error => log.error('old certificates not forgotten', { error }));
       }, ROUND_INTERVAL_MS);
       roundTimer.unref();

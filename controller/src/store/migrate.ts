@@ -17,6 +17,7 @@ import { notedBackups } from './migrations/0015-noted-backups.ts';
 import { wholePoints } from './migrations/0016-whole-points.ts';
 import { scale } from './migrations/0017-scale.ts';
 import { decisionOrder } from './migrations/0018-decision-order.ts';
+import { sessionsAndPoolSamples } from './migrations/0019-sessions-and-pool-samples.ts';
 import { sealedKeys } from './migrations/0020-sealed-keys.ts';
 import type { Database } from './schema.ts';
 
@@ -40,6 +41,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0016-whole-points': wholePoints,
   '0017-scale': scale,
   '0018-decision-order': decisionOrder,
+  '0019-sessions-and-pool-samples': sessionsAndPoolSamples,
   '0020-sealed-keys': sealedKeys,
 };
 

@@ -15,10 +15,21 @@ export async function numberUsers(database: Database): Promise<void> {
   for (const { id } of rows)
     await database
       .updateTable('users')
-      .set(({ selectFrom, fn, eb }) => ({
-        number: selectFrom('users').select(eb(fn.coalesce(fn.max('number'), eb.lit(0)), '+', 1).as('next')),
-      }))
+      .set({ number: await nextUserNumber(database) })
       .where('id', '=', id)
       .where('number', 'is', null)
       .execute();
+}
+
+/** The next number that no user has or had. */
+export async function nextUserNumber(db: Database): Promise<number> {
+  let last = 0;
+  for (const table of ['users', 'removed_users'] as const) {
+    const row = await db
+      .selectFrom(table as 'users')
+      .select(({ fn }) => fn.max<number | null>('number').as('last'))
+      .executeTakeFirstOrThrow();
+    last = Math.max(last, Number(row.last ?? 0));
+  }
+  return last + 1;
 }

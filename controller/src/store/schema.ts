@@ -6,7 +6,9 @@ import type { Kysely } from 'kysely';
 
 export interface Schema {
   users: UserRow;
+  removed_users: RemovedUserRow;
   tokens: TokenRow;
+  sessions: SessionRow;
   revoked_sessions: RevokedSessionRow;
   login_failures: LoginFailureRow;
   known_logins: KnownLoginRow;
@@ -21,6 +23,7 @@ export interface Schema {
   certificates: CertificateRow;
   pools: PoolRow;
   pool_nodes: PoolNodeRow;
+  pool_samples: PoolSampleRow;
   domains: DomainRow;
   domain_copies: DomainCopyRow;
   files: FileRow;
@@ -59,6 +62,14 @@ export interface UserRow {
   last_login: string | null;
 }
 
+/** What their tasks, events and audit records still name; their numbers are given to nobody else. */
+export interface RemovedUserRow {
+  id: string;
+  number: number;
+  username: string;
+  removed: string;
+}
+
 /** Long-lived integration tokens; only the jti is kept, never the token. */
 export interface TokenRow {
   id: string;
@@ -67,6 +78,21 @@ export interface TokenRow {
   created: string;
   expires_on: string;
   last_used: string | null;
+}
+
+/** Logins, by what all tokens refreshed from one have in common; rows past `expires_on` are deleted. */
+export interface SessionRow {
+  id: string;
+  user_id: string;
+  /** When the password was given, to the second, as its tokens tell it. */
+  created: string;
+  /** Of the token that was issued last. */
+  expires_on: string;
+  last_used: string;
+  /** From where; empty: of a login that was made before this was written down. */
+  address: string;
+  /** The browser or program, as `clientName` shortens it; empty as the address. */
+  client: string;
 }
 
 /** Login tokens that were revoked before their end; rows past `expires_on` are deleted. */
@@ -296,6 +322,15 @@ export interface FileRow {
   /** The same of those that leave out no disks on request; null: it has no such one. */
   newest_whole_point: string | null;
   modified: string;
+}
+
+/** How much of a data pool was used on a day; the last 90. */
+export interface PoolSampleRow {
+  pool_id: string;
+  /** A date, UTC. */
+  day: string;
+  /** Bytes. */
+  used: number;
 }
 
 /** A VM that an administrator does without backups of; it may be gone for a while. */

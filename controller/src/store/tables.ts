@@ -7,6 +7,8 @@ import type { Schema } from './schema.ts';
 export const TABLES: readonly (readonly [keyof Schema, readonly string[]])[] = [
   ['users', ['id']],
   ['tokens', ['id']],
+  ['sessions', ['id']],
+  ['removed_users', ['id']],
   ['revoked_sessions', ['jti']],
   ['login_failures', ['subject']],
   ['known_logins', ['subject']],
@@ -20,6 +22,7 @@ export const TABLES: readonly (readonly [keyof Schema, readonly string[]])[] = [
   ['node_enrolments', ['id']],
   ['certificates', ['serial']],
   ['pools', ['id']],
+  ['pool_samples', ['pool_id', 'day']],
   ['pool_nodes', ['pool_id', 'node_id']],
   ['domains', ['id']],
   ['domain_copies', ['domain_id', 'node_id']],

@@ -1,6 +1,7 @@
 /** The shell: who is logged in, the menu, and the page that the address names. */
-import { Component, lazy, type ReactNode, Suspense } from 'react';
+import { Activity, Component, lazy, type ReactNode, Suspense } from 'react';
 import { Route, Routes, useLocation } from 'react-router';
+import type { Session } from './api/client.ts';
 import { LoginPage } from './pages/login.tsx';
 import { Failure, Waiting } from './parts/shown.tsx';
 import { ToastProvider } from './parts/toasts.tsx';
@@ -22,6 +23,7 @@ const Nodes = lazy(() => import('./pages/nodes.tsx'));
 const Pools = lazy(() => import('./pages/pools.tsx'));
 const Events = lazy(() => import('./pages/events.tsx'));
 const Users = lazy(() => import('./pages/users.tsx'));
+const User = lazy(() => import('./pages/user.tsx'));
 const Account = lazy(() => import('./pages/account.tsx'));
 const Notifications = lazy(() => import('./pages/notifications/page.tsx'));
 const Audit = lazy(() => import('./pages/audit.tsx'));
@@ -50,14 +52,34 @@ class Boundary extends Component<{ children: ReactNode }, { error?: unknown }> {
 }
 
 export function App() {
-  const { pathname } = useLocation();
-  const { query, login } = useLogin();
+  const { query, login, lapse, leave, lapsed } = useLogin();
   // who was logged in stays so while the controller does not answer
   if (query.data === undefined)
     return query.isError ? <Failure error={query.error} again={() => void query.refetch()} /> : <Waiting />;
-  if (query.data === null) return <LoginPage login={login} />;
+  const session = query.data ?? lapsed;
   return (
-    <SessionProvider key={query.data.user.id} session={query.data}>
+    <>
+      {query.data === null && <LoginPage login={login} lapsed={lapsed} />}
+      {session !== null && (
+        // whoever logs in again finds what was written as it was left
+        <Activity mode={query.data === null ? 'hidden' : 'visible'}>
+          <Pages key={session.user.id} session={session} lapse={lapse} leave={leave} />
+        </Activity>
+      )}
+    </>
+  );
+}
+
+interface PagesProps {
+  session: Session;
+  lapse: () => void;
+  leave: () => void;
+}
+
+function Pages({ session, lapse, leave }: PagesProps) {
+  const { pathname } = useLocation();
+  return (
+    <SessionProvider session={session} lapse={lapse} leave={leave}>
       <ToastProvider>
         <Shell>
           <Boundary key={pathname.split('/')[1]}>
@@ -85,6 +107,7 @@ export function App() {
                 <Route path="certificates" element={<Certificates />} />
                 <Route path="tags" element={<Tags />} />
                 <Route path="users" element={<Users />} />
+                <Route path="users/one/:id" element={<User />} />
                 <Route path="users/:tab" element={<Users />} />
                 <Route path="notifications" element={<Notifications />} />
                 <Route path="notifications/:tab" element={<Notifications />} />

@@ -24,6 +24,14 @@ test('ages are told by the largest unit that fits, also of what is to come', () 
   expect(russian.age('2026-03-01T09:00:00Z', NOW)).toBe('3 часа назад');
 });
 
+test('a duration is told by the largest unit that it has', () => {
+  expect([0, 30, 240, 7300, 200_000].map(english.duration)).toEqual([
+    ...['1 sec', '30 sec', '4 min', '2 hr', '2 days'],
+  ]);
+  expect(russian.duration(240)).toBe('4 мин');
+  expect(english.second('2026-03-01T12:00:07Z')).toMatch(/:07/);
+});
+
 test('a time is told with its zone, and none as such', () => {
   expect(english.time('2026-03-01T12:00:00Z')).toMatch(/Mar 1, 2026.*(UTC|GMT|[A-Z]{2,4})/);
   expect(english.time(null)).toBe('never');

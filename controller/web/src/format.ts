@@ -18,6 +18,8 @@ export interface Format {
   time: (time: string | null | undefined) => string;
   /** `3 hours ago`, `in 2 days`. */
   age: (time: string | null | undefined, now?: number) => string;
+  /** `3 min`, `2 hr`: of seconds, in the largest unit that it has. */
+  duration: (seconds: number) => string;
   number: (value: number) => string;
   /** A date as `2026-03-01`, by its day and month. */
   day: (date: string) => string;
@@ -29,12 +31,17 @@ export interface Format {
   month: (day: Date) => string;
   /** `2 – 8 March 2026` */
   days: (first: Date, last: Date) => string;
+  /** With its second, as a log needs it. */
+  second: (time: string) => string;
   /** `02:00` */
   clock: (time: string) => string;
 }
 
-/** @param none what stands for no time at all */
-export function formatOf(language: string, none: string): Format {
+/**
+ * @param none what stands for no time at all
+ * @param present what time it is
+ */
+export function formatOf(language: string, none: string, present: () => number = Date.now): Format {
   const decimal = new Intl.NumberFormat(language, { maximumFractionDigits: 1 });
   const stamp = new Intl.DateTimeFormat(language, {
     year: 'numeric',
@@ -50,6 +57,7 @@ export function formatOf(language: string, none: string): Format {
   const dated = new Intl.DateTimeFormat(language, { weekday: 'short', day: 'numeric', month: 'short' });
   const month = new Intl.DateTimeFormat(language, { month: 'long', year: 'numeric' });
   const span = new Intl.DateTimeFormat(language, { day: 'numeric', month: 'long', year: 'numeric' });
+  const second = new Intl.DateTimeFormat(language, { dateStyle: 'short', timeStyle: 'medium' });
   const clock = new Intl.DateTimeFormat(language, { hour: '2-digit', minute: '2-digit' });
   return {
     size: bytes => {
@@ -58,11 +66,16 @@ export function formatOf(language: string, none: string): Format {
       return `${decimal.format(value)} ${UNITS[unit]}`;
     },
     time: time => (time ? stamp.format(new Date(time)) : none),
-    age: (time, now = Date.now()) => {
+    age: (time, now = present()) => {
       if (!time) return none;
       const seconds = (Date.parse(time) - now) / 1000;
       const [unit, length] = AGES.find(([, size]) => Math.abs(seconds) >= size) ?? ['second', 1];
       return relative.format(Math.round(seconds / length), unit);
+    },
+    duration: seconds => {
+      const [unit, length] = AGES.find(([, size]) => seconds >= size) ?? ['second', 1];
+      const style = { style: 'unit', unit, unitDisplay: 'short' } as const;
+      return new Intl.NumberFormat(language, style).format(Math.max(1, Math.round(seconds / length)));
     },
     number: value => decimal.format(value),
     day: date => short.format(new Date(`${date}T00:00:00Z`)),
@@ -70,6 +83,7 @@ export function formatOf(language: string, none: string): Format {
     weekdayAndDay: day => dated.format(day),
     month: day => month.format(day),
     days: (first, last) => span.formatRange(first, last),
+    second: time => second.format(new Date(time)),
     clock: time => clock.format(new Date(time)),
   };
 }

@@ -16,6 +16,8 @@ const client = new QueryClient({
       // what changes is told by the stream
       staleTime: 30_000,
       refetchOnWindowFocus: false,
+      // whether the controller can be reached it says itself: a browser takes a machine without a network for one that is cut off
+      networkMode: 'always',
       retry: (failures, error) =>
         failures < MAX_RETRIES && (!(error instanceof ApiError) || error.status === 0 || error.status >= 500),
     },

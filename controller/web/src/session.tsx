@@ -1,6 +1,15 @@
 /** Who is logged in, what they may do, and the stream that tells what changes. */
 import { type QueryClient, useQuery, useQueryClient } from '@tanstack/react-query';
-import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from 'react';
+import {
+  createContext,
+  type ReactNode,
+  useCallback,
+  useContext,
+  useEffect,
+  useMemo,
+  useRef,
+  useState,
+} from 'react';
 import { ApiError, answer, api, onLoggedOut, type Session } from './api/client.ts';
 import { keepFor } from './live/kept-uploads.ts';
 import { throttledRefresh } from './live/refresh.ts';
@@ -15,6 +24,8 @@ const SHORTEST_MS = 10_000;
 const LONGEST_MS = 3_600_000;
 /** When it could not be prolonged. */
 const AGAIN_MS = 60_000;
+/** Between two tries to find out who is logged in, while the controller does not answer. */
+const ABSENT_MS = 5000;
 
 interface SessionState {
   session: Session;
@@ -31,6 +42,9 @@ export function useSession(): SessionState {
   if (state === null) throw new Error('outside of a login');
   return state;
 }
+
+/** First parts of the keys of what a new login does not ask for anew: who is logged in, and what a form was opened with. */
+const KEPT = ['session', 'shown'];
 
 /** Of the query who is logged in. */
 export const SESSION_KEY = ['session'];
@@ -51,38 +65,73 @@ function forgetAll(client: QueryClient): void {
   client.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== SESSION_KEY[0] });
 }
 
-/** The login as the controller knows it; null: nobody is logged in. */
+/** What is not shown while somebody logs in again is there afterwards, however long that takes. */
+function keepAll(client: QueryClient): void {
+  for (const query of client.getQueryCache().getAll())
+    query.setOptions({ ...query.options, gcTime: Number.POSITIVE_INFINITY });
+}
+
+/**
+ * The login as the controller knows it; null: nobody is logged in. Where a login has ended by itself, `lapsed` is that one: who logs in again
+ * finds everything as it was left.
+ */
 export function useLogin() {
   const client = useQueryClient();
+  const [lapsed, setLapsed] = useState<Session | null>(null);
+  const last = useRef<Session | null>(null);
   const askAnew = async () => {
-    const before = client.getQueryData<Session | null>(SESSION_KEY);
     const session = await ask();
-    // another tab may have logged somebody else in
-    if (before && before.user.id !== session?.user.id) forgetAll(client);
-    if (session) keepFor(String(session.user.id));
+    // another tab may have logged out, or somebody else in
+    settle(session);
     return session;
   };
-  const query = useQuery({ queryKey: SESSION_KEY, queryFn: askAnew, staleTime: Number.POSITIVE_INFINITY });
-  const took = useCallback(
+  const query = useQuery({
+    queryKey: SESSION_KEY,
+    queryFn: askAnew,
+    staleTime: Number.POSITIVE_INFINITY,
+    // a page that is opened while the controller is away comes by itself when it is back
+    refetchInterval: ({ state }) =>
+      state.data === undefined && state.status === 'error' ? ABSENT_MS : false,
+  });
+  /** Of a login of somebody else, and after a logout, nothing of the one before stays. */
+  const settle = useCallback(
     (session: Session | null) => {
-      forgetAll(client);
+      if (last.current && last.current.user.id !== session?.user.id) forgetAll(client);
       if (session) keepFor(String(session.user.id));
-      client.setQueryData(SESSION_KEY, session);
+      last.current = session;
+      setLapsed(null);
     },
     [client],
   );
+  const lapse = useCallback(() => {
+    const session = client.getQueryData<Session | null>(SESSION_KEY);
+    if (!session) return;
+    keepAll(client);
+    setLapsed(session);
+    client.setQueryData(SESSION_KEY, null);
+  }, [client]);
   useEffect(() => {
     const channel = new BroadcastChannel(CHANNEL);
     // another tab has logged in or out: the cookie is of all of them
     channel.onmessage = () => void client.invalidateQueries({ queryKey: SESSION_KEY });
-    onLoggedOut(() => took(null));
+    onLoggedOut(lapse);
     return () => channel.close();
-  }, [client, took]);
+  }, [client, lapse]);
   const login = async (username: string, password: string) => {
-    took(await answer(api.POST('/api/session/', { body: { username, password } })));
+    const session = await answer(api.POST('/api/session/', { body: { username, password } }));
+    settle(session);
+    client.setQueryData(SESSION_KEY, session);
+    // what was shown before may be old, and is asked for anew where it is shown
+    await client.invalidateQueries({ predicate: ({ queryKey }) => !KEPT.includes(String(queryKey[0])) });
     tellOthers();
   };
-  return { query, login };
+  const leave = useCallback(() => {
+    settle(null);
+    keepFor('');
+    client.setQueryData(SESSION_KEY, null);
+    tellOthers();
+  }, [client, settle]);
+  return { query, login, lapse, leave, lapsed };
 }
 
 function tellOthers(): void {
@@ -91,7 +140,16 @@ function tellOthers(): void {
   channel.close();
 }
 
-export function SessionProvider({ session, children }: { session: Session; children: ReactNode }) {
+interface SessionProviderProps {
+  session: Session;
+  /** Called when it has ended by itself. */
+  lapse: () => void;
+  /** Called when the user has logged out. */
+  leave: () => void;
+  children: ReactNode;
+}
+
+export function SessionProvider({ session, lapse, leave, children }: SessionProviderProps) {
   const client = useQueryClient();
   const [stream, setStream] = useState<StreamState>('open');
 
@@ -102,10 +160,7 @@ export function SessionProvider({ session, children }: { session: Session; child
       state: setStream,
       mayGoOn: async () => {
         const present = await ask().catch(() => undefined);
-        if (present === null) {
-          forgetAll(client);
-          client.setQueryData(SESSION_KEY, null);
-        }
+        if (present === null) lapse();
         // who could not be asked may still be logged in
         return present !== null;
       },
@@ -114,7 +169,7 @@ export function SessionProvider({ session, children }: { session: Session; child
       stop();
       refresh.stop();
     };
-  }, [client]);
+  }, [client, lapse]);
 
   useEffect(() => {
     const waitMs = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, session.expires_in * 1000 * PROLONG_AT));
@@ -145,13 +200,10 @@ export function SessionProvider({ session, children }: { session: Session; child
           // it has ended already
           if (!(error instanceof ApiError && error.status === 401)) throw error;
         });
-        forgetAll(client);
-        keepFor('');
-        client.setQueryData(SESSION_KEY, null);
-        tellOthers();
+        leave();
       },
     }),
-    [client, session, stream],
+    [session, stream, leave],
   );
   return <SessionContext.Provider value={state}>{children}</SessionContext.Provider>;
 }

@@ -209,3 +209,170 @@ describe('a session', () => {
     expect(keyOf(await rest.call('GET', '/api/tasks/', { as }))).toBe('token_revoked');
   });
 });
+
+describe('a login', () => {
+  const FIREFOX = 'Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0';
+
+  async function loginFrom(remoteAddress: string, username = 'the-operator') {
+    const response = await rest.app.inject({
+      method: 'POST',
+      url: '/auth/',
+      remoteAddress,
+      headers: { 'user-agent': FIREFOX },
+      payload: { username, password: PASSWORD },
+    });
+    const token = response.json().token as string;
+    return { as: { header: `jwt ${token}` }, id: String(decodeJwt(token).jti) };
+  }
+  const ofUser = (id: number) => `/api/users/${id}/sessions/`;
+  const own = () => ofUser(rest.userNumbers.operator);
+
+  test('is told of with where it is from, and which one asks', async () => {
+    const first = await loginFrom('10.0.0.1');
+    const second = await loginFrom('10.0.0.2');
+    const { body } = await rest.call('GET', own(), { as: second.as });
+    expect(body.count).toBe(2);
+    expect(body.results.find(({ id }: { id: string }) => id === first.id)).toMatchObject({
+      user: { id: rest.userNumbers.operator, username: 'the-operator' },
+      address: '10.0.0.1',
+      client: 'Firefox 145, Linux',
+      current: false,
+      permissions: ['remove'],
+    });
+    expect(body.results.find(({ current }: { current: boolean }) => current).id).toBe(second.id);
+    const byToken = await rest.call('GET', own(), { as: 'operator' });
+    expect(byToken.body.results.map((one: { permissions: string[] }) => one.permissions)).toEqual([[], []]);
+  });
+
+  test('is ended alone, with all that was refreshed from it, and the audit has it with its user', async () => {
+    const kept = await loginFrom('10.0.0.1');
+    const lost = await loginFrom('10.0.0.2');
+    const refreshed = await rest.call('POST', '/auth/refresh/', { as: lost.as, body: {} });
+    const newer = { header: `jwt ${refreshed.body.token as string}` };
+    expect((await rest.call('DELETE', `${own()}${lost.id}/`, { as: kept.as })).status).toBe(200);
+    for (const as of [lost.as, newer])
+      expect(keyOf(await rest.call('GET', '/api/session/', { as }))).toBe('token_revoked');
+    const left = await rest.call('GET', own(), { as: kept.as });
+    expect(left.body.results.map(({ id }: { id: string }) => id)).toEqual([kept.id]);
+    expect(keyOf(await rest.call('DELETE', `${own()}${lost.id}/`, { as: kept.as }))).toBe(
+      'session_not_found',
+    );
+    const audit = await rest.call('GET', `/api/audit/?entity=${rest.userNumbers.operator}&name=sessions`);
+    expect(audit.body.results.at(-1)).toMatchObject({
+      method: 'DELETE',
+      status: 200,
+      user: { username: 'the-operator' },
+    });
+  });
+
+  test('of somebody else is seen by those who see users, and ended by administrators only', async () => {
+    const other = await loginFrom('10.0.0.1');
+    const auditor = await loginFrom('10.0.0.3', 'the-auditor');
+    const administrator = await loginFrom('10.0.0.4', 'the-administrator');
+    const seen = await rest.call('GET', own(), { as: auditor.as });
+    expect(seen.body.results).toMatchObject([{ id: other.id, permissions: [] }]);
+    expect((await rest.call('DELETE', `${own()}${other.id}/`, { as: auditor.as })).status).toBe(403);
+    const mine = ofUser(rest.userNumbers.auditor);
+    expect(keyOf(await rest.call('DELETE', `${mine}${other.id}/`, { as: auditor.as }))).toBe(
+      'session_not_found',
+    );
+    const foreign = await rest.call('GET', mine, { as: other.as });
+    expect([foreign.status, keyOf(foreign)]).toEqual([403, 'permission_denied']);
+    expect(keyOf(await rest.call('DELETE', `${own()}${other.id}/`, {}))).toBe('session_required');
+    expect((await rest.call('DELETE', `${own()}${other.id}/`, { as: administrator.as })).status).toBe(200);
+    expect((await rest.call('GET', '/api/session/', { as: other.as })).status).toBe(401);
+  });
+
+  test('that ended with all others of its user is told of no more', async () => {
+    const { as } = await loginFrom('10.0.0.1');
+    const admin = await loginFrom('10.0.0.4', 'the-administrator');
+    const path = `/api/users/${rest.userNumbers.operator}/`;
+    expect((await rest.call('PUT', path, { as: admin.as, body: { end_sessions: true } })).status).toBe(200);
+    expect((await rest.call('GET', own(), { as })).status).toBe(401);
+    expect((await rest.call('GET', own(), { as: admin.as })).body.results).toEqual([]);
+  });
+
+  test('of before this was written down shows when it is used, and is ended as any other', async () => {
+    const { as, id } = await loginFrom('10.0.0.1');
+    await sql`delete from sessions`.execute(rest.services.db);
+    const { body } = await rest.call('GET', own(), { as });
+    expect(body.results).toMatchObject([{ id, address: '', client: '', current: true }]);
+    expect((await rest.call('DELETE', `${own()}${id}/`, { as })).status).toBe(200);
+    expect((await rest.call('GET', own(), { as })).status).toBe(401);
+  });
+});
+
+describe('a user who is removed', () => {
+  const pathOf = (id: number) => `/api/users/${id}/`;
+  const remove = (id: number, as: { header: string }) =>
+    rest.call('POST', `${pathOf(id)}remove/`, { as, body: {} });
+
+  test('is logged out, their tokens end, and what they did keeps their name', async () => {
+    const administrator = await session('the-administrator');
+    const operator = await session();
+    const id = rest.userNumbers.operator;
+    await rest.services.events.record({ type: 'info', message: 'of old', user: 'the-operator' });
+    const user = { id: rest.userIds.operator, username: 'the-operator' };
+    const { row } = await rest.services.tasks.create({
+      name: 'act',
+      verboseName: 'Act',
+      user,
+      entities: [],
+    });
+    expect((await remove(id, administrator)).status).toBe(200);
+    for (const as of [operator, 'operator'] as const)
+      expect(keyOf(await rest.call('GET', '/api/session/', { as }))).toBe('token_revoked');
+    expect((await login('the-operator', PASSWORD)).status).toBe(401);
+    expect((await rest.call('GET', pathOf(id))).status).toBe(404);
+    expect(keyOf(await remove(id, administrator))).toBe('user_not_found');
+    expect((await rest.call('GET', '/api/tokens/')).text).not.toContain('the-operator');
+    const task = await rest.call('GET', `/api/tasks/${row.id}/`);
+    expect(task.body.user).toEqual({ id, username: 'the-operator' });
+    const events = await rest.call('GET', '/api/events/?user=the-operator');
+    expect(events.body.count).toBeGreaterThan(0);
+    const audit = await rest.call('GET', `/api/audit/?entity=${id}`);
+    expect(audit.body.results[0]).toMatchObject({
+      action: 'POST /api/users/:id/remove/',
+      entity: String(id),
+    });
+    const did = await rest.call('GET', '/api/audit/?user=the-operator');
+    expect(did.body.results[0].user).toEqual({ id, username: 'the-operator' });
+  });
+
+  test('is another one than a new user of that name, whose number is a new one', async () => {
+    const as = await session('the-administrator');
+    const old = await session();
+    const add = () =>
+      rest.call('POST', '/api/users/', {
+        as,
+        body: { username: 'carol', password: 'correct horse battery', role: 'operator' },
+      });
+    const { id } = (await add()).body;
+    expect((await remove(id, as)).status).toBe(200);
+    const again = await add();
+    expect([again.status, again.body.id]).toEqual([200, id + 1]);
+    expect((await remove(rest.userNumbers.operator, as)).status).toBe(200);
+    const body = { username: 'the-operator', password: PASSWORD, role: 'administrator' };
+    expect((await rest.call('POST', '/api/users/', { as, body })).status).toBe(200);
+    expect((await rest.call('GET', '/api/session/', { as: old })).status).toBe(401);
+  });
+
+  test('is never who asks for it, so that an administrator is left', async () => {
+    const as = await session('the-administrator');
+    const own = await remove(rest.userNumbers.administrator, as);
+    expect([own.status, keyOf(own)]).toEqual([409, 'own_user']);
+    const { services } = rest;
+    await services.users.change(rest.userNumbers.administrator, { description: 'the last one' });
+    const by = await services.users.row(rest.userNumbers.operator);
+    await expect(services.users.remove(rest.userNumbers.administrator, by)).rejects.toMatchObject({
+      msgKey: 'last_administrator',
+    });
+    const records = (await rest.call('GET', '/api/users/', { as })).body.results;
+    const removable = records.filter((one: { permissions: string[] }) => one.permissions.includes('remove'));
+    expect(removable.map((one: { username: string }) => one.username).toSorted()).toEqual([
+      'the-auditor',
+      'the-backup_service',
+      'the-operator',
+    ]);
+  });
+});

@@ -2,10 +2,12 @@
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import type {} from '@fastify/swagger'; // adds swagger() to the App
+import { VirtkeepError } from '@virtkeep/shared/errors';
 import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { ROLES, type Role } from '@virtkeep/shared/permissions';
 import { TokenSigner } from '../../../controller/src/auth/jwt.ts';
@@ -66,6 +68,8 @@ export interface RestApp {
   session: (role: Role) => Promise<{ header: string }>;
   /** Sends a request and holds its answer against the API document. */
   call: (method: string, url: string, options?: CallOptions) => Promise<Answer>;
+  /** Ends all of the controller but its database, and starts it anew where it listened. */
+  restart: (between?: () => Promise<void>) => Promise<void>;
   close: () => Promise<void>;
 }
 
@@ -105,19 +109,11 @@ export async function makeRestApp(
   });
   const db = database ? await openDatabase(database) : await openTestDatabase();
   const signer = new TokenSigner(Buffer.alloc(64, 7));
-  const draining = new AbortController();
-  const core = createCoreServices({
-    config: settings,
-    log,
-    db,
-    signer,
-    draining: draining.signal,
-  });
   const keys = keyFiles(stateDir);
   const ca = await ensureCa(keys);
-  const services: Services = {
-    ...core,
-    ...createNodeServices(
+  const makeServices = (draining: AbortController): Services => {
+    const core = createCoreServices({ config: settings, log, db, signer, draining: draining.signal });
+    const nodes = createNodeServices(
       core,
       { keys, ca },
       {
@@ -125,19 +121,20 @@ export async function makeRestApp(
         ticks: false,
         ...(clock && { clock, elapsedMs: () => clock.now().getTime() }),
       },
-    ),
+    );
+    return { ...core, ...nodes };
   };
+  const makeApp = async (services: Services) =>
+    buildServer({ services, routes, tls: isSecure ? await serverTls(settings, ca) : undefined });
+  const draining = new AbortController();
+  const services = makeServices(draining);
   await seed(db);
   await services.startNodes();
   const { tokens, userIds, userNumbers } = await makeUsers(services);
-  const app = await buildServer({
-    services,
-    routes,
-    tls: isSecure ? await serverTls(settings, ca) : undefined,
-  });
+  const app = await makeApp(services);
   documented ??= documentCheck(app.swagger() as unknown as ApiDocument);
   const check = documented;
-  return {
+  const rest: RestApp = {
     app,
     services,
     signer,
@@ -148,23 +145,36 @@ export async function makeRestApp(
     userNumbers,
     draining,
     session: async role => {
-      const { token } = await services.tokens.login(`the-${role}`, PASSWORD, '127.0.0.1');
+      const { token } = await rest.services.tokens.login(`the-${role}`, PASSWORD, '127.0.0.1');
       return { header: `jwt ${token}` };
     },
     call: async (method, url, options = {}) => {
       // as a socket would; a row of requests without a turn of the event loop is taken for overload
       await setImmediate();
-      const answer = await send(app, tokens, { method, url }, options);
+      const answer = await send(rest.app, tokens, { method, url }, options);
       check(method, url, answer);
       return answer;
     },
+    restart: async (between = async () => {}) => {
+      const address = rest.app.server.address() as AddressInfo | null;
+      rest.draining.abort(new VirtkeepError('draining'));
+      await rest.app.close();
+      await rest.services.stopNodes();
+      await between();
+      rest.draining = new AbortController();
+      rest.services = makeServices(rest.draining);
+      await rest.services.startNodes();
+      rest.app = await makeApp(rest.services);
+      if (address !== null) await rest.app.listen({ host: address.address, port: address.port });
+    },
     close: async () => {
-      await app.close();
-      await services.stopNodes();
+      await rest.app.close();
+      await rest.services.stopNodes();
       await db.destroy();
       rmSync(stateDir, { recursive: true });
     },
   };
+  return rest;
 }
 
 async function makeUsers(services: Services) {

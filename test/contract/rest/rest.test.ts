@@ -254,7 +254,10 @@ describe('tasks', () => {
     expect(Object.values(fresh.entities)).toEqual(['file', 'domain']);
     await rest.services.tasks.update(row.id, { progress: 40, detail: { phase: 'copy', bytes_done: 4 } });
     await rest.services.tasks.update(row.id, { progress: 30 });
-    expect((await rest.call('GET', path)).body).toMatchObject({ progress: 40, detail: { phase: 'copy' } });
+    expect((await rest.call('GET', path)).body).toMatchObject({
+      progress: 40,
+      detail: { phase: 'copy', steps: [{ phase: 'copy', message: '' }] },
+    });
     await rest.services.tasks.finish(row.id, { status: 'SUCCESS', result: { id: 'x' } });
     await rest.services.tasks.finish(row.id, { status: 'CANCELED' });
     const ended = (await rest.call('GET', path)).body;
@@ -267,6 +270,23 @@ describe('tasks', () => {
     });
     const events = await rest.call('GET', `/api/events/?entity=${Object.keys(ended.entities)[0]}`);
     expect(events.body.results).toMatchObject([{ task: row.id, type: 'info' }]);
+    const its = await rest.call('GET', `/api/events/?task=${row.id}`);
+    expect(its.body).toMatchObject({ count: 1, results: [{ id: ended.events[0] }] });
+    expect((await rest.call('GET', `/api/events/?task=${newId()}`)).body.count).toBe(0);
+  });
+
+  test('are listed with their parts, without them, or as parts alone', async () => {
+    const { row } = await newTask({ name: 'of_parts', multitask: true });
+    const part = await newTask({ name: 'a_part', parent: row.id });
+    const idsOf = async (query: string) =>
+      (await rest.call('GET', `/api/tasks/?limit=1000&${query}`)).body.results.map(
+        ({ id }: { id: string }) => id,
+      );
+    expect(await idsOf('is_part=false')).toContain(row.id);
+    expect(await idsOf('is_part=false')).not.toContain(part.row.id);
+    expect(await idsOf('is_part=true')).toEqual(expect.arrayContaining([part.row.id]));
+    expect(await idsOf('is_part=true')).not.toContain(row.id);
+    expect(await idsOf(`parent=${row.id}`)).toEqual([part.row.id]);
   });
 
   test('tell their error', async () => {

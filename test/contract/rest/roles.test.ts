@@ -43,6 +43,9 @@ const TABLE: Record<string, string> = {
   'POST /api/users/': 'A',
   'GET /api/users/{id}/': 'AU',
   'PUT /api/users/{id}/': 'A',
+  'POST /api/users/{id}/remove/': 'A',
+  'GET /api/users/{id}/sessions/': 'AU',
+  'DELETE /api/users/{id}/sessions/{session}/': 'A',
   'GET /api/audit/': 'AU',
   // tasks and events
   'GET /api/tasks/': USERS,
@@ -198,6 +201,8 @@ const SESSIONS_ONLY = new Set([
   'POST /api/tokens/',
   'POST /api/users/',
   'PUT /api/users/{id}/',
+  'POST /api/users/{id}/remove/',
+  'DELETE /api/users/{id}/sessions/{session}/',
 ]);
 /** Its answer does not end before the controller does. */
 const ENDLESS = 'GET /api/events/stream/';
@@ -222,7 +227,7 @@ async function passes(operation: string, token: string | undefined): Promise<boo
   await setImmediate();
   const response = await rest.app.inject({
     method,
-    url: path.replace(/\{[^}]+\}/g, () => (path.startsWith('/api/users/') ? '999' : newId())),
+    url: path.replace(/^\/api\/users\/\{id\}/, '/api/users/999').replace(/\{[^}]+\}/g, () => newId()),
     remoteAddress: '10.0.0.7',
     headers: token === undefined ? {} : { authorization: `jwt ${token}` },
     ...(method === 'GET' || operation.startsWith('HEAD') ? {} : { payload: {} }),

@@ -158,6 +158,19 @@ describe('made, changed and looked at', () => {
     expect((await rest.call('GET', `/api/scheduled-tasks/${task.id}/`)).status).toBe(404);
   });
 
+  test('a change of what somebody else has changed meanwhile is refused, and changes nothing', async () => {
+    const task = await make();
+    const change = (body: object) => rest.call('PUT', `/api/scheduled-tasks/${task.id}/`, { body });
+    const first = await change({ limit_days: 3, modified: task.modified });
+    expect(first.status).toBe(200);
+    const second = await change({ limit_days: 9, modified: task.modified });
+    expect([second.status, second.body.errors[0].msg_key]).toEqual([409, 'schedule_changed']);
+    expect((await get(task.id)).limit_days).toBe(3);
+    expect((await change({ limit_days: 9, modified: first.body.modified })).body.limit_days).toBe(9);
+    // who does not say what they looked at changes what is there
+    expect((await change({ limit_days: 5 })).body.limit_days).toBe(5);
+  });
+
   test.each([
     [{ entities: [] }, 'invalid_field', 'entities'],
     [{ entities: [randomUUID()] }, 'domain_not_found', undefined],

@@ -3,6 +3,7 @@ import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { bandwidth } from '../options.ts';
 import { bytes, clean, print, printFields, printJson, printTable } from '../output.ts';
+import { outputForm } from '../output-form.ts';
 import { type Named, resolve } from '../resolve.ts';
 
 interface GuestUtils {
@@ -27,6 +28,17 @@ export function addLists(program: Command): void {
   addVms(program);
 }
 
+interface Forecast {
+  state: string;
+  days: number | null;
+  basis: string | null;
+}
+
+function fullIn({ state, days, basis }: Forecast): string {
+  if (days === null) return state === 'steady' ? 'shrinking or steady' : 'not known yet';
+  return `about ${days} d${basis === 'backups' ? ', if no backup is removed' : ''}`;
+}
+
 function addPools(program: Command): void {
   const pools = program.command('pools').description('list the data pools, or change one');
   pools
@@ -35,8 +47,9 @@ function addPools(program: Command): void {
     .action(async (_options, command: Command) => {
       const listed = await withClient(client => client.all('/api/data-pools/'));
       if (command.optsWithGlobals<GlobalOptions>().json) return printJson(listed);
+      const isWide = outputForm() === 'wide';
       printTable(
-        ['NAME', 'TYPE', 'STATUS', 'FREE', 'SIZE', 'NODES', 'PATH', 'ID'],
+        ['NAME', 'TYPE', 'STATUS', 'FREE', 'SIZE', 'NODES', 'PATH', 'ID', ...(isWide ? ['FULL IN'] : [])],
         listed.map(pool => [
           pool.verbose_name,
           pool.type,
@@ -46,6 +59,7 @@ function addPools(program: Command): void {
           refs(pool.nodes_connected),
           pool.path,
           pool.id,
+          ...(isWide ? [fullIn(pool.forecast as Forecast)] : []),
         ]),
       );
     });

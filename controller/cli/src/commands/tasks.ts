@@ -3,17 +3,26 @@ import { type GlobalOptions, withClient } from '../context.ts';
 import { follow, type Task } from '../follow.ts';
 import { print, printFields, printJson, printTable } from '../output.ts';
 
-/** `tasks`: list, show, wait, cancel. */
+interface LogEvent {
+  created: string;
+  type: string;
+  message: string;
+  detail_message: string;
+}
+
+/** `tasks`: list, show, log, wait, cancel. */
 export function addTasks(program: Command): void {
   const tasks = program.command('tasks').description('list the tasks, or act on one');
   tasks
     .command('list', { isDefault: true })
     .description('list the newest tasks')
     .option('--status <status>', 'IN_PROGRESS, SUCCESS, FAILED, CANCELED, LOST or PARTIAL')
-    .action(async (options: { status?: string }, command: Command) => {
+    .option('--parent <id>', 'only the parts of this task')
+    .action(async (options: { status?: string; parent?: string }, command: Command) => {
       const { results } = await withClient(client =>
         client.get<{ results: Task[] }>('/api/tasks/', {
           status: options.status,
+          parent: options.parent,
           ordering: '-created',
           limit: 50,
         }),
@@ -42,6 +51,22 @@ export function addTasks(program: Command): void {
         ['error', task.error ? `${task.error.detail} (${task.error.code})` : ''],
         ['message', task.detail.message],
       ]);
+    });
+  tasks
+    .command('log <id>')
+    .description('what happened in a task: its steps and events, the oldest first')
+    .action(async (id: string, _options, command: Command) => {
+      const { task, events } = await withClient(async client => {
+        const found = await client.get<Task>(`/api/tasks/${encodeURIComponent(id)}/`);
+        return { task: found, events: await client.all<LogEvent>('/api/events/', { task: found.id }) };
+      });
+      const lines = [
+        ...task.detail.steps.map(({ since, phase, message }) => [since, 'step', phase, message]),
+        ...events.map(one => [one.created, one.type, one.message, one.detail_message]),
+      ].sort(([a = ''], [b = '']) => (a < b ? -1 : Number(a > b)));
+      if (command.optsWithGlobals<GlobalOptions>().json)
+        return printJson(lines.map(([time, type, message, detail]) => ({ time, type, message, detail })));
+      printTable(['TIME', 'TYPE', 'MESSAGE', 'DETAIL'], lines);
     });
   tasks
     .command('wait <id>')

@@ -16,7 +16,7 @@ interface User extends Json {
 
 const isJson = (command: Command) => command.optsWithGlobals<GlobalOptions>().json === true;
 
-/** `users` and `tokens`: who may log in, and what acts for them. */
+/** `users`, `sessions` and `tokens`: who may log in, who has, and what acts for them. */
 export function addUsers(program: Command): void {
   const users = program.command('users').description('who may log in');
   users
@@ -62,6 +62,15 @@ export function addUsers(program: Command): void {
       const changed = await onUser(name, (client, { id }) => client.put<User>(`/api/users/${id}/`, body));
       told(changed, command, 'changed');
     });
+  users
+    .command('remove <name>')
+    .description('remove a user, with their logins and tokens; what they did keeps their name')
+    .action(async (name: string, _options, command: Command) => {
+      await onUser(name, (client, { id }) => client.post(`/api/users/${id}/remove/`));
+      if (isJson(command)) printJson({});
+      else print(`${clean(name)}: removed`);
+    });
+  addSessions(program);
   addTokens(program);
 }
 
@@ -94,11 +103,57 @@ function told(user: User, command: Command, what: string): void {
 }
 
 function onUser<T>(name: string, work: (client: Client, user: User) => Promise<T>): Promise<T> {
-  return withClient(async client => {
-    const found = (await client.all<User>('/api/users/')).find(user => user.username === name.toLowerCase());
-    if (found === undefined) throw new CliError(`There is no user "${name}".`, ExitCode.notFound);
-    return work(client, found);
-  });
+  return withClient(async client => work(client, await userCalled(client, name)));
+}
+
+async function userCalled(client: Client, name: string): Promise<User> {
+  const found = (await client.all<User>('/api/users/')).find(user => user.username === name.toLowerCase());
+  if (found === undefined) throw new CliError(`There is no user "${name}".`, ExitCode.notFound);
+  return found;
+}
+
+function addSessions(program: Command): void {
+  const sessions = program.command('sessions').description('logins with a password');
+  const ofUser = () => new Option('--user <name>', "another user's, in place of your own");
+  sessions
+    .command('list', { isDefault: true })
+    .description('list your logins, or those of a user')
+    .addOption(ofUser())
+    .action(async ({ user }: { user?: string }, command: Command) => {
+      const all = await withClient(async client => client.all(await sessionsOf(client, user)));
+      if (isJson(command)) return printJson(all);
+      printTable(
+        ['CLIENT', 'FROM', 'LAST USED', 'SINCE', 'EXPIRES', 'THIS ONE', 'ID'],
+        all.map(session => [
+          session.client || 'not known',
+          session.address || 'not known',
+          session.last_used,
+          session.created,
+          session.expires_on,
+          session.current ? 'yes' : '',
+          session.id,
+        ]),
+      );
+    });
+  sessions
+    .command('end <id>')
+    .description('end one login, with every token refreshed from it; `sessions list -o wide` tells the ids')
+    .addOption(ofUser())
+    .action(async (id: string, { user }: { user?: string }, command: Command) => {
+      await withClient(async client =>
+        client.delete(`${await sessionsOf(client, user)}${encodeURIComponent(id)}/`),
+      );
+      if (isJson(command)) printJson({});
+      else print(`${clean(id)}: ended`);
+    });
+}
+
+async function sessionsOf(client: Client, name: string | undefined): Promise<string> {
+  const { id } =
+    name === undefined
+      ? (await client.get<{ user: User }>('/api/session/')).user
+      : await userCalled(client, name);
+  return `/api/users/${id}/sessions/`;
 }
 
 function addTokens(program: Command): void {

@@ -75,6 +75,7 @@ const NO_SUCH_THING: Readonly<Record<string, ErrorKey>> = {
   backup: 'file_not_found',
   snapshot: 'snapshot_not_found',
   user: 'user_not_found',
+  session: 'session_not_found',
   entity_uuid: 'entity_not_found',
 };
 

@@ -32,14 +32,15 @@ export const eventRoutes: RouteModule = (app, services) => {
           type: Type.Optional(oneOf(EVENT_TYPES, { description: 'of this kind' })),
           user: Type.Optional(Type.String({ maxLength: 255, description: 'name of who caused them' })),
           entity: filterById('about this thing'),
+          task: filterById('of this task'),
         }),
         response: { 200: listOf(EventSchema) },
       },
     },
     async request => {
-      const { type, user, entity } = request.query;
+      const { type, user, entity, task } = request.query;
       const page = parsePage(request.query, EventSchema, ['-created', 'type', 'user']);
-      const { count, events } = await services.events.list({ ...page, type, user, entity });
+      const { count, events } = await services.events.list({ ...page, type, user, entity, task });
       const viewer = principalOf(request);
       return pageAnswer(
         request,

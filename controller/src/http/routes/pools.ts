@@ -128,5 +128,9 @@ export const poolRoutes: RouteModule = (app, services) => {
 
 /** What the controller alone knows of a pool is added for whoever looks. */
 function shown(services: Services, pool: PoolRecord, viewer: Principal) {
-  return permitted('pool', { ...pool, tags: services.tags.borneBy(pool.id) }, viewer);
+  return permitted(
+    'pool',
+    { ...pool, forecast: services.poolForecasts.of(pool), tags: services.tags.borneBy(pool.id) },
+    viewer,
+  );
 }

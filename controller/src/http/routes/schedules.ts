@@ -48,6 +48,9 @@ const REFERENCES = [
 const SETTINGS_ERRORS = [...REFERENCES, 'name_taken'] as const;
 
 const enabled = Type.Optional(truth('false: it is due only when somebody asks for it'));
+const KnownState = Type.Optional(
+  described(Time, '`modified` as you read it: nothing is changed when somebody else has changed it since'),
+);
 const example = {
   verbose_name: 'nightly',
   tags: [STORY.tag],
@@ -136,14 +139,17 @@ function changeRoutes(app: App, services: Services): void {
   app.put(
     '/api/scheduled-tasks/:id/',
     {
-      config: { access: 'schedule.manage', errors: [...SETTINGS_ERRORS, 'schedule_not_found'] },
+      config: {
+        access: 'schedule.manage',
+        errors: [...SETTINGS_ERRORS, 'schedule_not_found', 'schedule_changed'],
+      },
       schema: {
         tags,
         summary: 'Change a scheduled task',
         description:
           'What is not named stays as it is. A run that has begun goes on as it was; what is due already stays due.',
         params: IdParams,
-        body: body({ ...GIVEN_SETTINGS, enabled }, { limit_days: 60 }),
+        body: body({ ...GIVEN_SETTINGS, enabled, modified: KnownState }, { limit_days: 60 }),
         response: { 200: ref(ScheduleSchema) },
       },
     },
@@ -200,7 +206,7 @@ function changeRoutes(app: App, services: Services): void {
 }
 
 /** A body as its schema has let it in. */
-type Given = DefinitionInput & { enabled?: boolean; idempotency_key?: string };
+type Given = DefinitionInput & { enabled?: boolean; modified?: string; idempotency_key?: string };
 
 function stateRoutes(app: App, services: Services): void {
   for (const action of ['enable', 'disable'] as const)

@@ -4,7 +4,18 @@ import type { RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { NODE_CALL } from '../node-errors.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
-import { body, filterById, IdParams, integer, listOf, listQuery, oneOf, ref } from '../schemas/common.ts';
+import {
+  body,
+  boolText,
+  filterById,
+  IdParams,
+  integer,
+  isTrue,
+  listOf,
+  listQuery,
+  oneOf,
+  ref,
+} from '../schemas/common.ts';
 import { TaskRecordSchema, TaskResponse } from '../schemas/task.ts';
 
 const ORDERINGS = ['-created', 'finished_time', 'status', 'name', 'verbose_name', 'progress'] as const;
@@ -21,6 +32,7 @@ export const taskRoutes: RouteModule = (app, services) => {
         summary: 'List tasks, newest first',
         querystring: listQuery({
           parent: filterById('parts of this task'),
+          is_part: boolText('false: only tasks that are parts of no other; true: only parts'),
           status: Type.Optional(oneOf(TASK_STATUSES, { description: 'with this status' })),
           entity: filterById('about this thing'),
           node: filterById('on this node'),
@@ -29,9 +41,10 @@ export const taskRoutes: RouteModule = (app, services) => {
       },
     },
     async request => {
-      const { parent, status, entity, node } = request.query;
+      const { parent, is_part, status, entity, node } = request.query;
+      const isPart = isTrue(is_part);
       const page = parsePage(request.query, TaskRecordSchema, ORDERINGS);
-      const { count, tasks } = await services.tasks.list({ ...page, parent, status, entity, node });
+      const { count, tasks } = await services.tasks.list({ ...page, parent, isPart, status, entity, node });
       const viewer = principalOf(request);
       return pageAnswer(
         request,

@@ -104,6 +104,35 @@ export const UserSchema = record(
   },
 );
 
+export const UserSessionSchema = record(
+  'UserSession',
+  {
+    description: 'A login, with all tokens refreshed from it',
+    example: {
+      id: STORY.token,
+      user: { id: 2, username: 'alice' },
+      created: STORY.created,
+      last_used: STORY.changed,
+      expires_on: STORY.until,
+      address: '192.0.2.7',
+      client: 'Firefox 145, Linux',
+      current: true,
+      permissions: ['remove'],
+    },
+  },
+  {
+    id: described(Uuid, 'the jti of its first token'),
+    user: NamedUser,
+    created: described(Time, 'when the password was given'),
+    last_used: described(Time, 'to the minute'),
+    expires_on: described(Time, 'when its newest token ends, if it is not refreshed'),
+    address: text('from where; empty: not known'),
+    client: text('the browser or program, shortened; empty: not known'),
+    current: truth('the one by which you ask'),
+    permissions: Permissions,
+  },
+);
+
 const token = {
   id: described(Uuid, 'its jti'),
   name: text('what it is for'),

@@ -115,6 +115,9 @@ export const NamedUser = part(
 /** Path parameters with the number of a user. */
 export const UserParams = part({ id: UserNumber });
 
+/** Path parameters with a login of a user. */
+export const UserSessionParams = part({ id: UserNumber, session: described(GivenUuid, 'id of the login') });
+
 /** A limit of speed in a body; leaving it out is no limit. */
 export const Bandwidth = Type.Integer({ minimum: 1, maximum: 1e12, description: 'bytes per second' });
 

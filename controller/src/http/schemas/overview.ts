@@ -16,6 +16,7 @@ import {
   text,
   Uuid,
 } from './common.ts';
+import { EXAMPLE_FORECAST, ForecastSchema } from './pool.ts';
 import { CountsBeside, ProtectionSchema, ProtectionStateText } from './protection.ts';
 import { TaskRecordSchema } from './task.ts';
 
@@ -52,6 +53,7 @@ export const OverviewSchema = record(
             size: 1_099_511_627_776,
             used_space: 219_902_325_555,
             free_space: 879_609_302_221,
+            forecast: EXAMPLE_FORECAST,
           },
         ],
       },
@@ -109,6 +111,7 @@ export const OverviewSchema = record(
             size: described(Bytes, 'bytes that it has'),
             used_space: described(Bytes, 'bytes that are taken'),
             free_space: described(Bytes, 'bytes that are free'),
+            forecast: ForecastSchema,
           }),
           { description: 'the fullest first' },
         ),

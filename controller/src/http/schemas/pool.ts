@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { FORECAST_BASES, FORECAST_STATES } from '../../services/pools/forecast.ts';
 import { STORY } from '../document/story.ts';
 import {
   BorneTags,
@@ -15,6 +16,31 @@ import {
   truth,
   Uuid,
 } from './common.ts';
+
+export const EXAMPLE_FORECAST = {
+  state: 'filling' as const,
+  days: 40,
+  growth_per_day: 21_990_232_555,
+  basis: 'samples' as const,
+};
+
+export const ForecastSchema = part(
+  {
+    state: oneOf(FORECAST_STATES, {
+      description:
+        'steady: shrinking, or not full within two years; unknown: it was not watched for long enough',
+    }),
+    days: nullable(integer('in about how many days it is full, going on like this; null unless filling')),
+    growth_per_day: nullable(integer('bytes a day; negative: it shrinks; null: not known')),
+    basis: nullable(
+      oneOf(FORECAST_BASES, {
+        description:
+          'samples: what was used on each day, of two weeks and more; backups: those of the last weeks, as if none were ever removed',
+      }),
+    ),
+  },
+  'in how many days it is full',
+);
 
 export const PoolSchema = record(
   'DataPool',
@@ -42,6 +68,7 @@ export const PoolSchema = record(
       vdisk_count: 3,
       file_count: 14,
       zfs_pool: null,
+      forecast: EXAMPLE_FORECAST,
       tags: [],
       permissions: ['update', 'scan'],
     },
@@ -77,6 +104,7 @@ export const PoolSchema = record(
     vdisk_count: integer('disks of VMs'),
     file_count: integer('backup files'),
     zfs_pool: nullable(text('name of the zfs pool it is part of')),
+    forecast: ForecastSchema,
     tags: BorneTags,
     permissions: Type.Optional(Permissions),
   },

@@ -61,6 +61,7 @@ export const TaskRecordSchema = record(
         bytes_total: 10_737_418_240,
         rate: 209_715_200,
         message: '',
+        steps: [{ phase: 'copy', message: '', since: STORY.changed }],
       },
     },
   },
@@ -93,6 +94,14 @@ export const TaskRecordSchema = record(
         bytes_total: described(Bytes, 'of so many bytes; 0: not known'),
         rate: Type.Integer({ minimum: 0, description: 'bytes per second' }),
         message: text('what else there is to say'),
+        steps: Type.Array(
+          part({
+            phase: text('its name'),
+            message: text('what was said in it last'),
+            since: described(Time, 'when it came to it'),
+          }),
+          { description: 'the steps so far, the present one last; of very many the latest' },
+        ),
       },
       'how far it is',
     ),

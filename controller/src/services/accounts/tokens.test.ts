@@ -12,8 +12,9 @@ beforeEach(async () => {
 afterEach(() => server.close());
 
 function tokensOfLife(lifetimeMs: number): TokenService {
-  const { db, users, passwords } = server.services;
-  return new TokenService({ db, users, signer: new TokenSigner(Buffer.alloc(64, 1)), passwords, lifetimeMs });
+  const { db, users, passwords, sessions } = server.services;
+  const signer = new TokenSigner(Buffer.alloc(64, 1));
+  return new TokenService({ db, users, signer, passwords, sessions, lifetimeMs });
 }
 
 test('a logout lasts as long as any token of its login, also when logins lived longer before', async () => {

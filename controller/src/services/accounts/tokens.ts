@@ -7,10 +7,10 @@ import { newId } from '@virtkeep/shared/ids';
 import { type Role, roleAllows } from '@virtkeep/shared/permissions';
 import type { TokenClaims, TokenSigner } from '../../auth/jwt.ts';
 import type { Principal } from '../../auth/principal.ts';
-import { MAX_TOKEN_LIFETIME_S } from '../../config.ts';
 import { isUniqueViolation } from '../../store/dialect.ts';
 import type { Database, TokenRow, UserRow } from '../../store/schema.ts';
 import type { PasswordChecks } from './password-checks.ts';
+import { familyEnd, REFRESH_LIMIT_MS, type SessionService } from './sessions.ts';
 import type { UserService } from './users.ts';
 
 export interface IssuedToken {
@@ -27,22 +27,16 @@ export interface TokenRecord {
   last_used: string | null;
 }
 
-/** A login can be prolonged by refreshing for this long, then the password is asked for again. */
-const REFRESH_LIMIT_MS = 7 * 86_400_000;
 /** `last_used` is for people: it is not written at each request. */
 const LAST_USED_STEP_MS = 60_000;
 const DAY_MS = 86_400_000;
-/**
- * After this no token of a login is left, however long `auth.token_lifetime_s` was when it was made; a day more, as a login
- * begins a little before its token does.
- */
-const FAMILY_LIFE_MS = Math.max(MAX_TOKEN_LIFETIME_S * 1000, REFRESH_LIMIT_MS) + DAY_MS;
 
 export interface TokenServiceDependencies {
   db: Database;
   users: UserService;
   signer: TokenSigner;
   passwords: PasswordChecks;
+  sessions: SessionService;
   lifetimeMs: number;
 }
 
@@ -53,19 +47,20 @@ export class TokenService {
     this.#dependencies = dependencies;
   }
 
-  /** @throws login_failed; too_many_logins. */
-  async login(username: string, password: string, address: string): Promise<IssuedToken> {
+  /** @param client the browser or program, for people. @throws login_failed; too_many_logins. */
+  async login(username: string, password: string, address: string, client = ''): Promise<IssuedToken> {
     // of the time before the password was read: whoever changes it meanwhile ends this login, too
     const began = new Date();
     const user = await this.#dependencies.passwords.authenticate(username, password, address);
     await this.#dependencies.users.loggedIn(user.id);
     const since = new Date(user.sessions_since);
     const jti = newId();
-    return this.#issue(
-      user,
-      { jti, family: jti, origIat: since > began ? since : began },
-      new Date(Date.now() + this.#dependencies.lifetimeMs),
-    );
+    const login = { jti, family: jti, origIat: since > began ? since : began };
+    const end = new Date(Date.now() + this.#dependencies.lifetimeMs);
+    const issued = await this.#issue(user, login, end);
+    const { family, origIat } = login;
+    await this.#dependencies.sessions.begin({ family, origIat, expiresOn: end }, user, { address, client });
+    return issued;
   }
 
   /** A new login token for a valid one. @throws the errors of `principal`; token_invalid for integration tokens. */
@@ -78,7 +73,10 @@ export class TokenService {
       claims.origIat.getTime() + REFRESH_LIMIT_MS,
     );
     if (end <= Date.now()) throw new VirtkeepError('token_expired');
-    return this.#issue(user, { jti: newId(), family: claims.family, origIat: claims.origIat }, new Date(end));
+    const { family, origIat } = claims;
+    const issued = await this.#issue(user, { jti: newId(), family, origIat }, new Date(end));
+    await this.#dependencies.sessions.prolong(family, new Date(end));
+    return issued;
   }
 
   /** Who a token stands for. @throws token_expired, token_invalid, token_revoked. */
@@ -86,6 +84,7 @@ export class TokenService {
     const claims = await this.#dependencies.signer.verify(token);
     const { user, row } = await this.#check(claims);
     if (row !== undefined) await this.#touch(row);
+    else await this.#dependencies.sessions.use(claims, user);
     return {
       id: user.id,
       number: user.number,
@@ -95,7 +94,7 @@ export class TokenService {
       kind: claims.integration ? 'integration' : 'session',
       family: claims.family,
       expiresOn: claims.expiresOn,
-      familyEndsOn: new Date(claims.origIat.getTime() + FAMILY_LIFE_MS),
+      familyEndsOn: familyEnd(claims.origIat),
     };
   }
 
@@ -149,12 +148,7 @@ export class TokenService {
    */
   async remove(id: string, viewer: Principal): Promise<void> {
     if (viewer.kind === 'session' && (id === viewer.jti || id === viewer.family)) {
-      await this.#dependencies.db
-        .insertInto('revoked_sessions')
-        .values({ jti: viewer.family, expires_on: viewer.familyEndsOn.toISOString() })
-        .onConflict(conflict => conflict.doNothing())
-        .execute();
-      return;
+      return this.#dependencies.sessions.revoke(viewer.family, viewer.familyEndsOn);
     }
     let query = this.#dependencies.db.deleteFrom('tokens').where('id', '=', id);
     if (!roleAllows(viewer.role, 'token.manage')) query = query.where('user_id', '=', viewer.id);
@@ -164,10 +158,7 @@ export class TokenService {
 
   /** Forgets what has ended by itself. */
   async prune(now: Date): Promise<void> {
-    await this.#dependencies.db
-      .deleteFrom('revoked_sessions')
-      .where('expires_on', '<', now.toISOString())
-      .execute();
+    await this.#dependencies.sessions.prune(now);
     await this.#dependencies.passwords.prune(now);
   }
 
@@ -191,7 +182,7 @@ export class TokenService {
     const user = await this.#userOf(claims);
     if (user === undefined || user.enabled !== 1) throw new VirtkeepError('token_revoked');
     if (!claims.integration) {
-      await this.#checkSession(claims, user);
+      await this.#dependencies.sessions.check(claims, user);
       return { user, row: undefined };
     }
     const row = await this.#dependencies.db
@@ -209,19 +200,6 @@ export class TokenService {
     return typeof userId === 'number'
       ? this.#dependencies.users.findByNumber(userId)
       : this.#dependencies.users.find(userId);
-  }
-
-  async #checkSession(claims: TokenClaims, user: UserRow): Promise<void> {
-    // claims have whole seconds
-    const since = Math.floor(new Date(user.sessions_since).getTime() / 1000) * 1000;
-    if (claims.origIat.getTime() < since) throw new VirtkeepError('token_revoked');
-    const revoked = await this.#dependencies.db
-      .selectFrom('revoked_sessions')
-      .select('jti')
-      .where('jti', 'in', [claims.jti, claims.family])
-      .limit(1)
-      .executeTakeFirst();
-    if (revoked !== undefined) throw new VirtkeepError('token_revoked');
   }
 
   async #touch(row: TokenRow): Promise<void> {

@@ -4,6 +4,7 @@ import { newId } from '@virtkeep/shared/ids';
 import type { Role } from '@virtkeep/shared/permissions';
 import { checkPasswordRules, hashPassword } from '../../auth/passwords.ts';
 import { isUniqueViolation } from '../../store/dialect.ts';
+import { nextUserNumber } from '../../store/number-users.ts';
 import type { Database, UserRow } from '../../store/schema.ts';
 
 export interface UserRecord {
@@ -130,6 +131,25 @@ export class UserService {
     });
   }
 
+  /**
+   * Removes a user with their logins, tokens and idempotency keys. What they did, and the scheduled tasks that they made, keep their name;
+   * a new user of the same name is another one.
+   * @param by who asks for it
+   * @throws user_not_found; own_user; last_administrator.
+   */
+  async remove(number: number, by: Pick<UserRow, 'id'>): Promise<void> {
+    const { id, username } = await this.row(number);
+    if (id === by.id) throw new VirtkeepError('own_user');
+    await this.#db.transaction().execute(async trx => {
+      for (const table of ['sessions', 'tokens', 'idempotency'] as const)
+        await trx.deleteFrom(table).where('user_id', '=', id).execute();
+      await trx.deleteFrom('users').where('id', '=', id).execute();
+      const removed = new Date().toISOString();
+      await trx.insertInto('removed_users').values({ id, number, username, removed }).execute();
+      await requireAdministrator(trx);
+    });
+  }
+
   /** Number of integration tokens that a user has. */
   async tokens(id: string): Promise<number> {
     const row = await this.#db
@@ -150,14 +170,9 @@ export class UserService {
   }
 }
 
-/** Nobody is ever removed, so a number is never given twice. */
 function insertNumbered(db: Database, row: Omit<UserRow, 'number'>): Promise<UserRow> {
   return db.transaction().execute(async trx => {
-    const { last } = await trx
-      .selectFrom('users')
-      .select(({ fn }) => fn.max('number').as('last'))
-      .executeTakeFirstOrThrow();
-    const numbered = { ...row, number: Number(last ?? 0) + 1 };
+    const numbered = { ...row, number: await nextUserNumber(trx) };
     await trx.insertInto('users').values(numbered).execute();
     return numbered;
   });

@@ -235,7 +235,12 @@ function conditions(
 /** Some records of users were written by number. */
 function concerns(eb: ExpressionBuilder<Schema, 'audit'>, entity: string) {
   if (!/^\d+$/.test(entity)) return eb('entity_id', '=', entity);
-  const numbered = eb.selectFrom('users').select('id').where('number', '=', Number(entity));
+  const number = Number(entity);
+  const numbered = eb
+    .selectFrom('users')
+    .select('id')
+    .where('number', '=', number)
+    .union(eb.selectFrom('removed_users').select('id').where('number', '=', number));
   return eb('entity_id', 'in', numbered.unionAll(sql<{ id: string }>`select ${entity}`));
 }
 

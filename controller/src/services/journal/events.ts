@@ -35,6 +35,7 @@ export interface EventFilter {
   type?: string | undefined;
   user?: string | undefined;
   entity?: string | undefined;
+  task?: string | undefined;
   name?: string | undefined;
   ordering: { field: 'created' | 'type' | 'user'; descending: boolean };
   limit: number;
@@ -86,9 +87,9 @@ export class EventService {
 
   /** One page of events and the number of all that match. */
   async list(filter: EventFilter): Promise<{ count: number; events: EventRecord[] }> {
-    const { type, user, entity, name, ordering, limit, offset } = filter;
+    const { type, user, entity, task, name, ordering, limit, offset } = filter;
     const { count, rows } = await listRows(this.#db, 'events', {
-      equal: { type, user },
+      equal: { type, user, task_id: task },
       containing: { message: name },
       and: eb => {
         const concerned = eb.selectFrom('event_entities').select('event_id');

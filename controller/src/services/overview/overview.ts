@@ -4,6 +4,8 @@
  */
 import type { Database } from '../../store/schema.ts';
 import type { ListedNode, NodeService } from '../nodes/nodes.ts';
+import type { Forecast } from '../pools/forecast.ts';
+import type { PoolForecasts } from '../pools/forecasts.ts';
 import type { PoolService } from '../pools/pools.ts';
 import type { ListedPool } from '../pools/record.ts';
 import { BACKUP } from '../protection/attempts.ts';
@@ -25,6 +27,7 @@ export interface OverviewDependencies {
   protection: ProtectionService;
   tasks: Pick<TaskService, 'list'>;
   pools: Pick<PoolService, 'list'>;
+  poolForecasts: Pick<PoolForecasts, 'of'>;
   nodes: Pick<NodeService, 'listed'>;
 }
 
@@ -49,7 +52,11 @@ export interface Overview {
     domains: (Pick<ProtectionRow, 'domain' | 'state'> & { results: DayResult[] })[];
   };
   running: { count: number; tasks: TaskState[] };
-  pools: Some<Pick<ListedPool, 'id' | 'verbose_name' | 'status' | 'size' | 'used_space' | 'free_space'>>;
+  pools: Some<
+    Pick<ListedPool, 'id' | 'verbose_name' | 'status' | 'size' | 'used_space' | 'free_space'> & {
+      forecast: Forecast;
+    }
+  >;
   nodes: {
     count: number;
     away_count: number;
@@ -74,7 +81,7 @@ export async function overview(services: OverviewDependencies, query: OverviewQu
     },
     history: await historyOf(services.db, rows.slice(0, query.histories), query),
     running,
-    pools: fullestFirst(await services.pools.list({})),
+    pools: fullestFirst(await services.pools.list({}), services.poolForecasts),
     nodes: away(services.nodes.listed()),
     next_runs: await nextRuns(services.db),
   };
@@ -113,7 +120,7 @@ async function endedBackups(db: Database, domainIds: readonly string[], since: s
   return rows.map(({ domain, ended, status }) => ({ domain, ended: ended!, isGood: status === 'SUCCESS' }));
 }
 
-function fullestFirst(pools: ListedPool[]) {
+function fullestFirst(pools: ListedPool[], forecasts: Pick<PoolForecasts, 'of'>) {
   const freeShare = ({ size, free_space }: ListedPool) => (size === 0 ? 1 : free_space / size);
   const results = [...pools]
     .sort((a, b) => freeShare(a) - freeShare(b))
@@ -125,6 +132,7 @@ function fullestFirst(pools: ListedPool[]) {
       size,
       used_space,
       free_space,
+      forecast: forecasts.of({ id, free_space }),
     }));
   return { count: pools.length, results };
 }

@@ -2,6 +2,7 @@
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { PoolEntry } from '../inventory/inventory.ts';
 import type { BorneTag } from '../tags/record.ts';
+import { type Forecast, UNKNOWN } from './forecast.ts';
 
 export interface PoolNode {
   id: string;
@@ -36,6 +37,8 @@ export interface PoolRecord {
   vdisk_count: number;
   file_count: number;
   zfs_pool: string | null;
+  /** In how many days it is full. */
+  forecast: Forecast;
   tags: BorneTag[];
 }
 
@@ -112,6 +115,7 @@ export function poolRecord(entry: PoolEntry, nodes: PoolNode[], fileCount: numbe
     vdisk_count: pool?.diskCount ?? 0,
     file_count: fileCount,
     zfs_pool: null,
+    forecast: UNKNOWN,
     tags: [],
   };
 }

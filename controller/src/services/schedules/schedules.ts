@@ -60,6 +60,13 @@ export interface RunRecord {
   finished: string | null;
 }
 
+/** Beside the settings. */
+export interface ScheduleUpdate {
+  enabled?: boolean;
+  /** As it was when somebody looked at what they change now; undefined: whatever it is. */
+  modified?: string;
+}
+
 export interface Preview {
   runs: { due_time: string; mode: 'full' | 'increment' | null; window_end: string | null }[];
   targets: { id: string; verbose_name: string; estimate: number; manual_states: string[] }[];
@@ -155,11 +162,13 @@ export class ScheduleService {
     return this.get(row.id);
   }
 
-  /** What is not named stays; a run that has begun goes on as it was. @throws as `create`, schedule_not_found */
-  update(id: string, input: DefinitionInput & { enabled?: boolean }): Promise<ScheduleRecord> {
+  /** What is not named stays; a run that has begun goes on as it was. @throws as `create`, schedule_not_found, schedule_changed */
+  update(id: string, input: DefinitionInput & ScheduleUpdate): Promise<ScheduleRecord> {
     return this.#turns.run(id, async () => {
-      const { enabled: wanted, ...changes } = input;
+      const { enabled: wanted, modified: known, ...changes } = input;
       const row = await this.#row(id);
+      if (known !== undefined && Date.parse(known) !== Date.parse(row.modified))
+        throw new VirtkeepError('schedule_changed', { name: row.verbose_name, modified: row.modified });
       const before = definitionIn(row);
       const definition = this.#define(changes, before);
       const enabled = wanted ?? row.enabled === 1;
@@ -171,7 +180,7 @@ export class ScheduleService {
         enabled: Number(enabled),
         // what is due already stays due
         next_run: sameTimes ? row.next_run : nextRun(definition, enabled, now),
-        modified: now.toISOString(),
+        modified: otherThan(row.modified, now),
       };
       if (!(await this.#dependencies.store.updateTask(id, columns))) throw taken(definition);
       this.#dependencies.tell(id, 'changed');
@@ -419,6 +428,12 @@ export class ScheduleService {
       modified: row.modified,
     };
   }
+}
+
+/** Two changes of one instant differ, too: who looked between them did not see the second one. */
+function otherThan(modified: string, now: Date): string {
+  const time = now.toISOString();
+  return time === modified ? new Date(now.getTime() + 1).toISOString() : time;
 }
 
 function nextRun(definition: ScheduleDefinition, enabled: boolean, now: Date): string | null {

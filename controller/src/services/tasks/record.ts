@@ -13,6 +13,14 @@ export interface TaskEntity {
   class: string;
 }
 
+/** A step that a task came to. */
+export interface TaskStep {
+  phase: string;
+  /** What was said in it last. */
+  message: string;
+  since: string;
+}
+
 export interface TaskDetail {
   phase: string;
   bytes_done: number;
@@ -20,6 +28,8 @@ export interface TaskDetail {
   /** Bytes per second. */
   rate: number;
   message: string;
+  /** In the order in which it came to them; the latest of very many. */
+  steps: TaskStep[];
 }
 
 export interface TaskError {
@@ -76,7 +86,30 @@ export interface TaskRecord {
   detail: TaskDetail;
 }
 
-export const NO_DETAIL: TaskDetail = { phase: '', bytes_done: 0, bytes_total: 0, rate: 0, message: '' };
+export const NO_DETAIL: TaskDetail = {
+  phase: '',
+  bytes_done: 0,
+  bytes_total: 0,
+  rate: 0,
+  message: '',
+  steps: [],
+};
+const MAX_STEPS = 30;
+
+/** How far a task is, with what it tells now. @param before of a row: one of before steps were kept has none */
+export function furtherDetail(
+  before: Partial<TaskDetail>,
+  told: Partial<TaskDetail> = {},
+  now = new Date(),
+): TaskDetail {
+  const detail = { ...NO_DETAIL, ...before, ...told };
+  const { phase, message, steps } = detail;
+  const last = steps.at(-1);
+  if (phase === '' || (last?.phase === phase && (message === '' || last.message === message))) return detail;
+  const isSame = last?.phase === phase;
+  const step = { phase, message, since: isSame ? last.since : now.toISOString() };
+  return { ...detail, steps: [...(isSame ? steps.slice(0, -1) : steps), step].slice(-MAX_STEPS) };
+}
 
 /** True once the outcome stands and will never change; LOST is not final. */
 export function isFinal(status: string): boolean {
@@ -123,8 +156,13 @@ export function taskRecord(
       ...(mayCancel(row, viewer) ? ['cancel'] : []),
       ...(mayRelease(row, viewer) ? ['release_locks'] : []),
     ],
-    detail: JSON.parse(row.detail_json) as TaskDetail,
+    detail: detailOf(row),
   };
+}
+
+/** Rows of before steps were kept have none. */
+function detailOf({ detail_json }: TaskRow): TaskDetail {
+  return { ...NO_DETAIL, ...(JSON.parse(detail_json) as Partial<TaskDetail>) };
 }
 
 /** Locks can be released by hand only where the node no longer reports the task. */

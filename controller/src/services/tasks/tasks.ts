@@ -16,6 +16,7 @@ import type { EventService } from '../journal/events.ts';
 import type { TaskFilter } from './list.ts';
 import { finishedRow, type TaskOutcome, type TaskSuccess, taskEvent } from './outcome.ts';
 import {
+  furtherDetail,
   isFinal,
   mayStop,
   NO_DETAIL,
@@ -156,7 +157,7 @@ export class TaskService {
   async #update(id: string, patch: TaskPatch): Promise<void> {
     const state = this.#store.running(id) ?? (await this.find(id));
     if (state === undefined || isFinal(state.row.status)) return;
-    const detail = { ...(JSON.parse(state.row.detail_json) as TaskDetail), ...patch.detail };
+    const detail = furtherDetail(JSON.parse(state.row.detail_json) as Partial<TaskDetail>, patch.detail);
     const row: TaskRow = {
       ...state.row,
       status: 'IN_PROGRESS',

@@ -1,5 +1,6 @@
 /** Calls of the controller, typed by its API document. The browser sends the cookie; no script here knows the token. */
 import createClient from 'openapi-fetch';
+import { noteServerTime } from '../live/server-time.ts';
 import type { components, paths } from './schema.d.ts';
 
 export type Schemas = components['schemas'];
@@ -44,6 +45,7 @@ export async function answer<T>(call: Promise<Outcome<T>>): Promise<T> {
   const { data, error, response } = await call.catch((cause: unknown) => {
     throw new ApiError(0, undefined, cause instanceof Error ? cause.message : String(cause));
   });
+  noteServerTime(response.headers.get('date'));
   unanswered.delete(new URL(response.url).pathname);
   if (response.ok) return data as T;
   if (response.status === 401 && !response.url.endsWith('/api/session/')) whenLoggedOut();
@@ -109,6 +111,7 @@ export type EventRecord = Schemas['Event'];
 export type ShownBackup = Schemas['ShownBackup'];
 export type ProtectionState = Schemas['Protection']['state'];
 export type User = Schemas['User'];
+export type UserSession = Schemas['UserSession'];
 export type Token = Schemas['Token'];
 export type Tag = Schemas['Tag'];
 export type Vdisk = Schemas['Vdisk'];

@@ -81,7 +81,10 @@ async function lead(
   }
 }
 
-/** Until the stream is closed for good: any answer but 200 does that. */
+/**
+ * Until the stream is closed for good: any answer but 200 does that, and so does a network that is cut. Nothing comes then, as when nothing
+ * happens; but the browser knows.
+ */
 function hold(tell: (message: Message) => void, signal: AbortSignal): Promise<void> {
   const source = new EventSource('/api/events/stream/');
   let isNew = true;
@@ -97,7 +100,9 @@ function hold(tell: (message: Message) => void, signal: AbortSignal): Promise<vo
     });
   source.addEventListener('reset', () => tell({ change: RESET }));
   return new Promise(resolve => {
+    const over = new AbortController();
     const close = () => {
+      over.abort();
       source.close();
       resolve();
     };
@@ -106,7 +111,8 @@ function hold(tell: (message: Message) => void, signal: AbortSignal): Promise<vo
       // it connects anew by itself, and resumes where it was
       else tell({ state: 'waiting' });
     };
-    signal.addEventListener('abort', close, { once: true });
+    signal.addEventListener('abort', close, { once: true, signal: over.signal });
+    window.addEventListener('offline', close, { once: true, signal: over.signal });
   });
 }
 

@@ -6,6 +6,7 @@ import { answer, api } from '../api/client.ts';
 import { ActionButton } from '../parts/actions.tsx';
 import { Confirm, Dialog } from '../parts/confirm.tsx';
 import { TextField } from '../parts/fields.tsx';
+import { LoginList } from '../parts/logins.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { TokenList } from '../parts/tokens.tsx';
 import { SESSION_KEY, useSession } from '../session.tsx';
@@ -40,10 +41,17 @@ export default function AccountPage() {
         </CardBody>
       </Card>
       <Card className="vk-block">
+        <CardTitle component="h2">{texts.logins.title}</CardTitle>
+        <CardBody>
+          <Content component="p">{texts.logins.about}</Content>
+          <LoginList of={session.user.id} />
+        </CardBody>
+      </Card>
+      <Card className="vk-block">
         <CardTitle component="h2">{texts.tokens.title}</CardTitle>
         <CardBody>
           <Content component="p">{texts.tokens.about}</Content>
-          <TokenList isOwn />
+          <TokenList of={session.user.id} />
         </CardBody>
       </Card>
       {asks === 'password' && <ChangePassword close={close} />}

@@ -6,6 +6,7 @@ import { useCallback } from 'react';
 import { Link } from 'react-router';
 import { type AuditRecord, api, list, SELDOM } from '../api/client.ts';
 import { timeZone } from '../format.ts';
+import { serverNow } from '../live/server-time.ts';
 import { Empty, Filter, ListBar, type ListState, useList } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { rightReason } from '../parts/reasons.ts';
@@ -37,7 +38,7 @@ export default function AuditPage() {
   const query = useQuery({
     queryKey: ['audit', filters, days],
     queryFn: () => {
-      const since = days && { since: new Date(Date.now() - Number(days) * DAY_MS).toISOString() };
+      const since = days && { since: new Date(serverNow() - Number(days) * DAY_MS).toISOString() };
       return list<AuditRecord>(api.GET('/api/audit/', { params: { query: { ...filters, ...since } } }));
     },
     placeholderData: keepPreviousData,

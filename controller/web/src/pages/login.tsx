@@ -1,17 +1,30 @@
-import { Button, Card, CardBody, CardTitle, Form, FormGroup, TextInput, Title } from '@patternfly/react-core';
+import {
+  Alert,
+  Button,
+  Card,
+  CardBody,
+  CardTitle,
+  Form,
+  FormGroup,
+  TextInput,
+  Title,
+} from '@patternfly/react-core';
 import { type FormEvent, useEffect, useState } from 'react';
+import type { Session } from '../api/client.ts';
 import { Failure } from '../parts/shown.tsx';
 import { useWords } from '../texts/index.tsx';
 
 interface LoginPageProps {
+  /** The login that has ended by itself, if one has. */
+  lapsed: Session | null;
   login: (username: string, password: string) => Promise<void>;
 }
 
 /** Stands in place of every page while nobody is logged in: the address stays, and nobody is sent anywhere. */
-export function LoginPage({ login }: LoginPageProps) {
+export function LoginPage({ login, lapsed }: LoginPageProps) {
   const { texts, language, choose } = useWords();
   const words = texts.login;
-  const [username, setUsername] = useState('');
+  const [username, setUsername] = useState(lapsed?.user.username ?? '');
   const [password, setPassword] = useState('');
   const [error, setError] = useState<unknown>(undefined);
   const [isBusy, setBusy] = useState(false);
@@ -40,6 +53,7 @@ export function LoginPage({ login }: LoginPageProps) {
         </CardTitle>
         <CardBody>
           <Form onSubmit={event => void submit(event)}>
+            {lapsed !== null && <Alert variant="info" isInline title={texts.live.loggedOut} role="status" />}
             {error !== undefined && <Failure error={error} />}
             <FormGroup label={words.username} isRequired fieldId="username">
               <TextInput

@@ -12,6 +12,7 @@ import type { ReactNode } from 'react';
 import { Link } from 'react-router';
 import { answer, api, type Overview, type ProtectionState } from '../api/client.ts';
 import { timeZone } from '../format.ts';
+import { PoolForecast } from '../parts/forecast.tsx';
 import { ProtectionLabel, StatusLabel } from '../parts/labels.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { Shown } from '../parts/shown.tsx';
@@ -188,7 +189,7 @@ function Pools({ overview }: { overview: Overview }) {
   return (
     <Part title={texts.overview.pools}>
       <ul className="vk-list">
-        {results.map(({ id, verbose_name, status, size, used_space, free_space }) => {
+        {results.map(({ id, verbose_name, status, size, used_space, free_space, forecast }) => {
           const percent = size === 0 ? 0 : Math.round((used_space / size) * 100);
           return (
             <li key={id}>
@@ -201,6 +202,7 @@ function Pools({ overview }: { overview: Overview }) {
                 value={percent}
                 {...(percent > FULL_PERCENT ? { variant: 'danger' as const } : {})}
               />
+              <PoolForecast forecast={forecast} />
             </li>
           );
         })}

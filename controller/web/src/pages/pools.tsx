@@ -6,6 +6,7 @@ import { AT_ONCE, answer, api, begun, keyFor, list, type Pool } from '../api/cli
 import { ActionMenu } from '../parts/actions.tsx';
 import { Dialog } from '../parts/confirm.tsx';
 import { CheckField, DescriptionField, NumberField } from '../parts/fields.tsx';
+import { PoolForecast } from '../parts/forecast.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
 import { Empty, ListBar, useList } from '../parts/list.tsx';
 import { isWritten } from '../parts/number.ts';
@@ -97,14 +98,17 @@ function Used({ pool }: { pool: Pool }) {
   const { texts, format } = useWords();
   if (pool.size === 0) return texts.none;
   return (
-    <Progress
-      aria-label={`${texts.pools.used}: ${pool.verbose_name}`}
-      size={ProgressSize.sm}
-      measureLocation={ProgressMeasureLocation.outside}
-      title={texts.pools.usedOf(format.size(pool.used_space), format.size(pool.size))}
-      value={Math.round((pool.used_space / pool.size) * 100)}
-      className="vk-progress"
-    />
+    <>
+      <Progress
+        aria-label={`${texts.pools.used}: ${pool.verbose_name}`}
+        size={ProgressSize.sm}
+        measureLocation={ProgressMeasureLocation.outside}
+        title={texts.pools.usedOf(format.size(pool.used_space), format.size(pool.size))}
+        value={Math.round((pool.used_space / pool.size) * 100)}
+        className="vk-progress"
+      />
+      <PoolForecast forecast={pool.forecast} />
+    </>
   );
 }
 

@@ -14,7 +14,13 @@ export default function TasksPage() {
   const state = useList(['status', 'parent']);
   const status = STATUSES.find(value => value === state.filter('status'));
   const parent = state.filter('parent');
-  const filters = { ...state.query, ...(status ? { status } : {}), ...(parent ? { parent } : {}) };
+  // parts stand under what they are parts of, unless something is looked for
+  const filters = {
+    ...state.query,
+    ...(status ? { status } : {}),
+    ...(parent ? { parent } : {}),
+    ...(state.isFiltered ? {} : { is_part: 'false' as const }),
+  };
   const query = useQuery({
     queryKey: ['tasks', filters],
     queryFn: () => list<Task>(api.GET('/api/tasks/', { params: { query: filters } })),

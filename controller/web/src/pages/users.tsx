@@ -3,23 +3,20 @@ import { Content, Label } from '@patternfly/react-core';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { keepPreviousData, useQuery, useQueryClient } from '@tanstack/react-query';
 import { useState } from 'react';
-import { useParams } from 'react-router';
+import { Link, useParams } from 'react-router';
 import { answer, api, keyFor, list, SELDOM, type User } from '../api/client.ts';
-import { ActionButton, ActionMenu } from '../parts/actions.tsx';
-import { Confirm, Dialog } from '../parts/confirm.tsx';
-import { CheckField, DescriptionField, SelectField, TextField } from '../parts/fields.tsx';
+import { ActionButton } from '../parts/actions.tsx';
+import { Dialog } from '../parts/confirm.tsx';
+import { DescriptionField, TextField } from '../parts/fields.tsx';
 import { ListBar, useList } from '../parts/list.tsx';
-import { changesOf, useOpened } from '../parts/opened.ts';
 import { ViewPage } from '../parts/page.tsx';
 import { PageTabs } from '../parts/page-tabs.tsx';
 import { rightReason } from '../parts/reasons.ts';
 import { Shown } from '../parts/shown.tsx';
 import { TokenList } from '../parts/tokens.tsx';
 import { useAsked } from '../parts/use-asked.ts';
+import { ROLES, type Role, RoleField, UserMenu } from '../parts/user-menu.tsx';
 import { useWords } from '../texts/index.tsx';
-
-const ROLES = ['administrator', 'operator', 'auditor', 'backup_service'] as const;
-type Role = (typeof ROLES)[number];
 
 export default function UsersPage() {
   const { texts } = useWords();
@@ -86,7 +83,7 @@ function UserTable({ users }: { users: readonly User[] }) {
         {users.map(user => (
           <Tr key={user.id}>
             <Td dataLabel={words.username} className="vk-name">
-              {user.username}
+              <Link to={`/users/one/${user.id}`}>{user.username}</Link>
               {user.description !== '' && <div className="vk-small">{user.description}</div>}
             </Td>
             <Td dataLabel={words.role}>{texts.roles[user.role] ?? user.role}</Td>
@@ -103,145 +100,6 @@ function UserTable({ users }: { users: readonly User[] }) {
         ))}
       </Tbody>
     </Table>
-  );
-}
-
-interface Changes {
-  role?: Role;
-  enabled?: boolean;
-  description?: string;
-  password?: string;
-  end_sessions?: boolean;
-  end_tokens?: boolean;
-}
-
-function useChange() {
-  const client = useQueryClient();
-  return async (id: number, body: Changes) => {
-    await answer(api.PUT('/api/users/{id}/', { params: { path: { id } }, body }));
-    await client.invalidateQueries({ queryKey: ['users'] });
-  };
-}
-
-function UserMenu({ user }: { user: User }) {
-  const { texts } = useWords();
-  const words = texts.users;
-  const change = useChange();
-  const reason = rightReason('user.manage', useAsked());
-  const [asks, setAsks] = useState<'edit' | 'password' | 'end' | undefined>();
-  const close = () => setAsks(undefined);
-  const action = (key: 'edit' | 'password' | 'end', isDanger = false) => ({
-    key,
-    label: { edit: words.change, password: words.setPassword, end: words.endSessions }[key],
-    reason,
-    act: () => setAsks(key),
-    isDanger,
-  });
-  return (
-    <>
-      <ActionMenu of={user.username} actions={[action('edit'), action('password'), action('end', true)]} />
-      {asks === 'edit' && <EditUser user={user} close={close} />}
-      {asks === 'password' && <SetPassword user={user} close={close} />}
-      {asks === 'end' && (
-        <Confirm
-          title={words.endTitle(user.username)}
-          text={words.endText}
-          submit={words.endSessions}
-          act={() => change(user.id, { end_sessions: true })}
-          close={close}
-        />
-      )}
-    </>
-  );
-}
-
-function EditUser({ user: shown, close }: { user: User; close: () => void }) {
-  const user = useOpened(shown);
-  const { texts } = useWords();
-  const words = texts.users;
-  const change = useChange();
-  const [role, setRole] = useState<Role>(user.role);
-  const [enabled, setEnabled] = useState(user.enabled);
-  const [description, setDescription] = useState(user.description);
-  const act = () =>
-    change(
-      user.id,
-      changesOf<Pick<User, 'role' | 'enabled' | 'description'>>(user, { role, enabled, description }),
-    );
-  return (
-    <Dialog title={words.changeTitle(user.username)} submit={texts.common.save} act={act} close={close}>
-      {fault => (
-        <>
-          <RoleField role={role} change={setRole} error={fault('role')} />
-          <CheckField
-            id="user-enabled"
-            label={words.mayLogIn}
-            help={words.changeHelp}
-            isOn={enabled}
-            change={setEnabled}
-          />
-          <DescriptionField of="user" value={description} fault={fault} change={setDescription} />
-        </>
-      )}
-    </Dialog>
-  );
-}
-
-function SetPassword({ user, close }: { user: User; close: () => void }) {
-  const { texts } = useWords();
-  const words = texts.users;
-  const change = useChange();
-  const [password, setPassword] = useState('');
-  const [endsTokens, setEndsTokens] = useState(false);
-  const act = () => change(user.id, { password, ...(endsTokens ? { end_tokens: true } : {}) });
-  return (
-    <Dialog
-      title={words.passwordTitle(user.username)}
-      submit={words.setPassword}
-      isReady={password !== ''}
-      act={act}
-      close={close}
-    >
-      {fault => (
-        <>
-          <TextField
-            id="user-password"
-            type="password"
-            autoComplete="new-password"
-            label={words.newPassword}
-            help={words.passwordHelp}
-            isRequired
-            value={password}
-            error={fault('password')}
-            change={setPassword}
-          />
-          <CheckField id="user-end-tokens" label={words.endTokens} isOn={endsTokens} change={setEndsTokens} />
-        </>
-      )}
-    </Dialog>
-  );
-}
-
-function RoleField({
-  role,
-  change,
-  error,
-}: {
-  role: Role;
-  change: (role: Role) => void;
-  error: string | undefined;
-}) {
-  const { texts } = useWords();
-  return (
-    <SelectField
-      id="user-role"
-      label={texts.users.role}
-      help={texts.users.roleTexts[role]}
-      options={ROLES.map(one => [one, texts.roles[one] ?? one] as const)}
-      value={role}
-      error={error}
-      change={change}
-    />
   );
 }
 

@@ -28,9 +28,11 @@ export interface Action {
 
 interface ActionButtonProps extends Pick<ButtonProps, 'variant' | 'size'> {
   action: Action;
+  /** For screen readers, where the label alone does not say of what. It begins with the label. */
+  name?: string;
 }
 
-export function ActionButton({ action, variant = 'secondary', size }: ActionButtonProps) {
+export function ActionButton({ action, variant = 'secondary', size, name }: ActionButtonProps) {
   const navigate = useNavigate();
   const { label, reason, to, act, isDanger } = action;
   const go = () => (to === undefined ? act?.() : void navigate(to));
@@ -38,6 +40,7 @@ export function ActionButton({ action, variant = 'secondary', size }: ActionButt
     <Button
       variant={isDanger ? 'danger' : variant}
       size={size}
+      aria-label={name}
       isAriaDisabled={reason !== undefined}
       onClick={reason === undefined ? go : undefined}
     >

@@ -14,6 +14,9 @@ export function TaskProgress({ task: told }: { task: Task }) {
     phase,
     bytes_total > 0 ? `${format.size(bytes_done)} / ${format.size(bytes_total)}` : '',
     rate > 0 ? texts.tasks.rate(format.size(rate)) : '',
+    rate > 0 && bytes_total > bytes_done
+      ? texts.tasks.left(format.duration((bytes_total - bytes_done) / rate))
+      : '',
   ];
   return (
     <Progress

@@ -15,10 +15,10 @@ import { Shown } from './shown.tsx';
 const MOST = 1000;
 const DEFAULT_DAYS = 90;
 
-/** @param isOwn only those of who is logged in */
-export function TokenList({ isOwn = false }: { isOwn?: boolean }) {
+/** @param of only those of the user with this number */
+export function TokenList({ of }: { of?: number }) {
   const { texts } = useWords();
-  const { session } = useSession();
+  const isOwn = useSession().session.user.id === of;
   const [isMaking, setMaking] = useState(false);
   const query = useQuery({
     queryKey: ['tokens'],
@@ -35,7 +35,7 @@ export function TokenList({ isOwn = false }: { isOwn?: boolean }) {
       {isMaking && <MakeToken close={() => setMaking(false)} />}
       <Shown query={query}>
         {({ results }) => {
-          const shown = results.filter(({ user }) => !isOwn || user.id === session.user.id);
+          const shown = results.filter(({ user }) => of === undefined || user.id === of);
           return shown.length === 0 ? <Empty title={texts.tokens.empty} /> : <TokenTable tokens={shown} />;
         }}
       </Shown>

@@ -63,7 +63,7 @@ export const en = {
   live: {
     waiting: 'Live updates are interrupted; trying again. What you see may be old.',
     offline: 'The controller does not answer.',
-    loggedOut: 'Your login has ended. Log in again.',
+    loggedOut: 'Your login has ended. Log in again to go on where you were.',
   },
   errors: {
     title: 'That did not work',
@@ -126,7 +126,6 @@ export const en = {
     missing: 'This is needed.',
     typeName: (name: string) => `Type ${name} to confirm`,
     free: 'free',
-    details: 'Details',
     times: (zone: string) => `Times are of ${zone}.`,
   },
   reasons: {
@@ -403,6 +402,14 @@ export const en = {
     progressOf: (name: string) => `Progress of ${name}`,
     asked: 'It was asked to stop.',
     seconds: (text: string) => `${text} s`,
+    left: (time: string) => `about ${time} left`,
+    details: 'Details',
+    detailsOf: (name: string) => `Log of ${name}`,
+    partsOf: (name: string) => `Log and parts of ${name}`,
+    partOf: (name: string) => `part of ${name}`,
+    noParts: 'It has no parts yet.',
+    logOf: (name: string) => `What happened in ${name}`,
+    noLog: 'Nothing was told of it yet.',
   },
   nodes: {
     title: 'Nodes',
@@ -453,9 +460,18 @@ export const en = {
     makeOutside: 'It belongs to others: nothing is written to it',
     empty: 'No data pools',
     emptyText: 'Data pools are the storage pools of the nodes. They appear when a node is enrolled.',
+    forecast: {
+      full: (days: number) =>
+        days === 0 ? 'full within a day' : `full in about ${many(days, 'day', 'days')}`,
+      ofBackups: (full: string) => `${full}, if no backup is removed`,
+      steady: 'shrinking or steady',
+      unknown: 'when it is full is not known yet',
+    },
   },
   schedules: {
     title: 'Schedules',
+    saveAllTheSame: 'Save my changes all the same',
+    showAsItIs: 'Show it as it is now, without my changes',
     action: 'Does',
     actions: {
       backup: 'Back up',
@@ -668,6 +684,28 @@ export const en = {
     endSessions: 'End all logins',
     endTitle: (name: string) => `End all logins of ${name}?`,
     endText: 'Every browser and program that is logged in as this user is logged out. Tokens go on.',
+    lastLoginAt: (time: string) => `Last login: ${time}`,
+    remove: 'Remove',
+    removeTitle: (name: string) => `Remove ${name}?`,
+    removeText:
+      'The logins and tokens of this user end. Tasks, events and the audit keep the name, and schedules that the user made go on. A new user of the same name is another one.',
+    ownUser: 'You are logged in as this user. Another administrator can remove it.',
+  },
+  logins: {
+    title: 'Logins',
+    about:
+      'Browsers and programs in which your password was given. Whoever uses one that is ended must give it again.',
+    client: 'Browser or program',
+    from: 'From',
+    since: 'Logged in',
+    current: 'this one',
+    unknown: 'not known',
+    name: (client: string, address: string) => `${client}, ${address}`,
+    end: 'End',
+    endTitle: (name: string) => `End the login of ${name}?`,
+    endText: 'It is logged out, whatever it is in the middle of. Other logins and tokens go on.',
+    endOwnText: 'It is the one by which you are logged in here: you log in again.',
+    empty: 'No logins',
   },
   tokens: {
     title: 'Tokens',

@@ -1,6 +1,7 @@
 /** The language of the pages: what was chosen in this browser, else what the browser prefers. */
 import { createContext, type ReactNode, useContext, useEffect, useMemo, useState } from 'react';
 import { type Format, formatOf } from '../format.ts';
+import { serverNow } from '../live/server-time.ts';
 import { setting, storeSetting } from '../settings.ts';
 import { en, type Texts } from './en.ts';
 import { ru } from './ru.ts';
@@ -31,7 +32,7 @@ export function TextsProvider({ children }: { children: ReactNode }) {
   }, [language]);
   const words = useMemo(() => {
     const texts = LANGUAGES[language];
-    return { texts, format: formatOf(language, texts.never), language, choose };
+    return { texts, format: formatOf(language, texts.never, serverNow), language, choose };
   }, [language]);
   return <WordsContext.Provider value={words}>{children}</WordsContext.Provider>;
 }

@@ -4,6 +4,7 @@ import { keepPreviousData, useQuery } from '@tanstack/react-query';
 import { Link, useSearchParams } from 'react-router';
 import { api, list, type Schemas } from '../../api/client.ts';
 import { timeZone } from '../../format.ts';
+import { serverNow } from '../../live/server-time.ts';
 import { ActionButton } from '../../parts/actions.tsx';
 import { StatusLabel } from '../../parts/labels.tsx';
 import { ViewPage } from '../../parts/page.tsx';
@@ -26,7 +27,7 @@ export default function CalendarPage() {
   const words = texts.schedules;
   const [params, setParams] = useSearchParams();
   const view: View = params.get('view') === 'week' ? 'week' : 'month';
-  const today = new Date();
+  const today = new Date(serverNow());
   const day = dayOf(params.get('date') ?? '', today);
   const days = daysOf(view, day);
   const [first, last] = [days[0] as Day, days.at(-1) as Day];
@@ -117,7 +118,7 @@ function OneDay({ day, view, occurrences }: { day: Day; view: View; occurrences:
   const { texts, format } = useWords();
   const words = texts.schedules;
   const shown = view === 'week' ? occurrences : occurrences.slice(0, MOST_OF_DAY);
-  const isToday = day.date === dateOf(new Date());
+  const isToday = day.date === dateOf(new Date(serverNow()));
   const classes = [
     'vk-calendar-day',
     day.isMeant ? '' : 'vk-calendar-other',

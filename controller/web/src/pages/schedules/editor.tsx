@@ -10,8 +10,9 @@ import {
 import { useQuery, useQueryClient } from '@tanstack/react-query';
 import { type FormEvent, type ReactNode, useState } from 'react';
 import { useNavigate, useParams } from 'react-router';
-import { answer, api, newKey, type Schedule } from '../../api/client.ts';
+import { ApiError, answer, api, newKey, type Schedule } from '../../api/client.ts';
 import { timeZone } from '../../format.ts';
+import { serverNow } from '../../live/server-time.ts';
 import { CheckField, faultsOf, LongTextField, SelectField, TextField } from '../../parts/fields.tsx';
 import { isWritten } from '../../parts/number.ts';
 import { changesOf, useOpened } from '../../parts/opened.ts';
@@ -36,13 +37,24 @@ export default function ScheduleEditorPage() {
     enabled: id !== undefined,
     gcTime: 0,
   });
+  // read anew it is another form
+  const [version, setVersion] = useState(0);
   const title = id === undefined ? texts.schedules.make : texts.schedules.changeTitle;
   return (
     <ViewPage title={title} about={query.data?.verbose_name}>
       {id === undefined ? (
-        <Editor first={newDraft(timeZone())} />
+        <Editor first={newDraft(timeZone(), serverNow())} />
       ) : (
-        <Shown query={query}>{schedule => <Editor before={schedule} first={draftOf(schedule)} />}</Shown>
+        <Shown query={query}>
+          {schedule => (
+            <Editor
+              key={version}
+              before={schedule}
+              first={draftOf(schedule)}
+              reload={() => void query.refetch().then(() => setVersion(version + 1))}
+            />
+          )}
+        </Shown>
       )}
     </ViewPage>
   );
@@ -55,7 +67,14 @@ export interface FieldsProps {
   fault: (field: string) => string | undefined;
 }
 
-function Editor({ before: shown, first }: { before?: Schedule; first: Draft }) {
+interface EditorProps {
+  before?: Schedule;
+  first: Draft;
+  /** Shows it as it is now, without what was written here. */
+  reload?: () => void;
+}
+
+function Editor({ before: shown, first, reload }: EditorProps) {
   const before = useOpened(shown);
   const { texts } = useWords();
   const words = texts.schedules;
@@ -74,12 +93,11 @@ function Editor({ before: shown, first }: { before?: Schedule; first: Draft }) {
   if (isValid && valid !== draft) setValid(draft);
   const set: FieldsProps['set'] = changes =>
     setDraft(old => ({ ...old, ...(typeof changes === 'function' ? changes(old) : changes) }));
-  const save = async (event: FormEvent) => {
-    event.preventDefault();
+  const save = async (isOverOthers: boolean) => {
     if (isBusy || !isValid) return;
     setBusy(true);
     try {
-      const { id } = await store(draft, before, key);
+      const { id } = await store(draft, before, { key, isOverOthers });
       await client.invalidateQueries({ queryKey: ['schedules'] });
       await navigate(`/schedules/${id}`);
     } catch (why) {
@@ -87,9 +105,13 @@ function Editor({ before: shown, first }: { before?: Schedule; first: Draft }) {
       setBusy(false);
     }
   };
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    void save(false);
+  };
   const fields = { draft, set, fault };
   return (
-    <Form onSubmit={event => void save(event)} isWidthLimited maxWidth="48rem">
+    <Form onSubmit={submit} isWidthLimited maxWidth="48rem">
       <TextField
         id="schedule-name"
         label={texts.common.name}
@@ -148,6 +170,20 @@ function Editor({ before: shown, first }: { before?: Schedule; first: Draft }) {
         )}
       </Section>
       {error !== undefined && <Failure error={error} />}
+      {before !== undefined && error instanceof ApiError && error.key === 'schedule_changed' && (
+        <ActionList>
+          <ActionListItem>
+            <Button variant="secondary" onClick={() => void save(true)}>
+              {words.saveAllTheSame}
+            </Button>
+          </ActionListItem>
+          <ActionListItem>
+            <Button variant="link" onClick={reload}>
+              {words.showAsItIs}
+            </Button>
+          </ActionListItem>
+        </ActionList>
+      )}
       <ActionList>
         <ActionListItem>
           <Button
@@ -169,16 +205,24 @@ function Editor({ before: shown, first }: { before?: Schedule; first: Draft }) {
   );
 }
 
-function store(draft: Draft, before: Schedule | undefined, idempotency_key: string): Promise<Schedule> {
+interface Saving {
+  /** Of a new one, which is made once. */
+  key: string;
+  /** Whatever somebody else has changed since it was opened. */
+  isOverOthers: boolean;
+}
+
+function store(draft: Draft, before: Schedule | undefined, { key, isOverOthers }: Saving): Promise<Schedule> {
   const saved = (of: Draft) => ({
     ...bodyOf(of, before),
     verbose_name: of.verbose_name,
     enabled: of.enabled,
   });
   if (before === undefined)
-    return answer(api.POST('/api/scheduled-tasks/', { body: { ...saved(draft), idempotency_key } }));
+    return answer(api.POST('/api/scheduled-tasks/', { body: { ...saved(draft), idempotency_key: key } }));
   // what others have changed meanwhile, and nobody here, stays
-  const body = changesOf(saved(draftOf(before)), saved(draft));
+  const changes = changesOf(saved(draftOf(before)), saved(draft));
+  const body = isOverOthers ? changes : { ...changes, modified: before.modified };
   return answer(api.PUT('/api/scheduled-tasks/{id}/', { params: { path: { id: before.id } }, body }));
 }
 
