@@ -129,7 +129,7 @@ test('each restore point becomes a machine in another pool, which boots', async 
     await page.getByRole('link', { name: new RegExp(`^Restore: .*, ${point}$`) }).click();
     await button('Next').click();
     await page.getByLabel('Node', { exact: false }).first().selectOption({ label: 'hypervisor' });
-    await page.getByLabel('Data pool').selectOption({ label: await poolLabel('bulk') });
+    await choosePool('bulk');
     await button('Next').click();
     await page.getByLabel('Name of the new machine').fill(name);
     await page.getByRole('checkbox', { name: 'Start it when it is restored' }).check();
@@ -144,10 +144,12 @@ test('each restore point becomes a machine in another pool, which boots', async 
   }
 });
 
-/** A choice names the pool and what is free there; it comes when the pools are known. */
-async function poolLabel(name: string): Promise<string> {
-  const choice = page.getByLabel('Data pool').locator('option').filter({ hasText: name }).first();
-  return (await choice.textContent())!;
+/** A choice names the pool and what is free there, which changes at any time. */
+async function choosePool(name: string): Promise<void> {
+  const pools = page.getByLabel('Data pool');
+  const choice = pools.locator('option').filter({ hasText: name }).first();
+  await choice.waitFor({ state: 'attached' });
+  await pools.selectOption((await choice.getAttribute('value'))!);
 }
 
 test('a disk is lent to another machine, which reads it, and is given back', async () => {
@@ -209,7 +211,7 @@ test('an appliance is imported and becomes a machine', async () => {
   const image = imageOf(world.dir, content, ...STREAM);
   const buffer = ovaOf(signed('shop', { 'shop.ovf': descriptor, 'one.vmdk': image }));
   await goTo(seen, at('import'), 'Import');
-  await page.getByLabel('Data pool').selectOption({ label: await poolLabel('bulk') });
+  await choosePool('bulk');
   await page
     .locator('input[type=file]')
     .setInputFiles({ name: 'shop.ova', mimeType: 'application/octet-stream', buffer });

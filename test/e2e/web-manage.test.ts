@@ -79,6 +79,8 @@ test('a schedule is made with a look at what it will do, changed, seen in the ca
   await page.getByRole('grid', { name: 'Next runs' }).getByText('increment').first().waitFor();
   await page.getByRole('group', { name: 'On these weekdays a full backup' }).getByLabel('Sun').check();
   await page.getByRole('radio', { name: 'Some of them, by what is chosen here' }).check();
+  // what is about nothing yet is neither looked at nor saved
+  expect(await button('Save').isDisabled()).toBe(true);
   await page.getByRole('textbox', { name: 'Virtual machines' }).fill('web');
   await button('web-1').click();
   await page.getByText('What it would be about now: 1 thing').waitFor();

@@ -51,7 +51,11 @@ test('a start that is not moved stays to the second', () => {
 test('a start that was emptied is missed, not left as it was', () => {
   expect(missingOf(fresh())).toEqual([]);
   expect(missingOf(fresh({ date: '', time: '' }))).toEqual(['date', 'time']);
-  const cron = fresh({ periodicity: 'cron', time: '' });
+  const cron = fresh({ periodicity: 'cron', time: '', cron: '0 1 * * *' });
   expect(missingOf(cron)).toEqual([]);
+  expect(missingOf({ ...cron, cron: '' })).toEqual(['cron']);
+  expect(missingOf(fresh({ periodicity: 'monthly', month_day: 0, weekdays: [] }))).toEqual(['weekdays']);
+  expect(missingOf(fresh({ all: false }))).toEqual(['entities']);
+  expect(missingOf(fresh({ all: false, tags: ['x'] }))).toEqual([]);
   expect(bodyOf(cron)).toMatchObject({ start_date: '2026-03-01T23:00:00.000Z' });
 });

@@ -124,10 +124,20 @@ export function withKind(draft: Draft, kind: Kind): Draft {
   };
 }
 
-/** Fields of the start that are empty: a start that is left out would be another one than the form shows. */
-export function missingOf({ date, time, periodicity }: Draft): string[] {
-  const needed = periodicity === 'cron' ? { date } : { date, time };
-  return Object.entries(needed).flatMap(([field, text]) => (text === '' ? [field] : []));
+/**
+ * Fields that have to be filled in first: a start that is left out would be another one than the form shows, and of a task that is about
+ * nothing, or due at no time, there is nothing to look at.
+ */
+export function missingOf(draft: Draft): string[] {
+  const { date, time, periodicity, month_day, weekdays, cron } = draft;
+  const isByWeek = periodicity === 'monthly' && month_day === 0;
+  return [
+    ...(date === '' ? ['date'] : []),
+    ...(time === '' && periodicity !== 'cron' ? ['time'] : []),
+    ...(cron === '' && periodicity === 'cron' ? ['cron'] : []),
+    ...(isByWeek && weekdays.length !== 1 ? ['weekdays'] : []),
+    ...(draft.all || draft.entities.length + draft.tags.length + draft.nodes.length > 0 ? [] : ['entities']),
+  ];
 }
 
 /**
