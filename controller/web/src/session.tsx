@@ -81,8 +81,9 @@ export function useLogin() {
   const last = useRef<Session | null>(null);
   const askAnew = async () => {
     const session = await ask();
-    // another tab may have logged out, or somebody else in
-    settle(session);
+    // another tab may have logged somebody else in
+    if (session === null) keepLast();
+    else settle(session);
     return session;
   };
   const query = useQuery({
@@ -103,40 +104,52 @@ export function useLogin() {
     },
     [client],
   );
-  const lapse = useCallback(() => {
-    const session = client.getQueryData<Session | null>(SESSION_KEY);
-    if (!session) return;
+  /** It has ended, and nobody has logged out. */
+  const keepLast = useCallback(() => {
+    if (last.current === null) return;
     keepAll(client);
-    setLapsed(session);
-    client.setQueryData(SESSION_KEY, null);
+    setLapsed(last.current);
   }, [client]);
+  const lapse = useCallback(() => {
+    keepLast();
+    client.setQueryData(SESSION_KEY, null);
+  }, [client, keepLast]);
+  /** Here, or in another tab: the cookie is of all of them. */
+  const left = useCallback(() => {
+    settle(null);
+    keepFor('');
+    client.setQueryData(SESSION_KEY, null);
+  }, [client, settle]);
   useEffect(() => {
     const channel = new BroadcastChannel(CHANNEL);
-    // another tab has logged in or out: the cookie is of all of them
-    channel.onmessage = () => void client.invalidateQueries({ queryKey: SESSION_KEY });
+    channel.onmessage = ({ data }: MessageEvent<Told>) => {
+      if (data === 'left') left();
+      else void client.invalidateQueries({ queryKey: SESSION_KEY });
+    };
     onLoggedOut(lapse);
     return () => channel.close();
-  }, [client, lapse]);
+  }, [client, lapse, left]);
   const login = async (username: string, password: string) => {
     const session = await answer(api.POST('/api/session/', { body: { username, password } }));
     settle(session);
     client.setQueryData(SESSION_KEY, session);
     // what was shown before may be old, and is asked for anew where it is shown
     await client.invalidateQueries({ predicate: ({ queryKey }) => !KEPT.includes(String(queryKey[0])) });
-    tellOthers();
+    tellOthers('came');
   };
   const leave = useCallback(() => {
-    settle(null);
-    keepFor('');
-    client.setQueryData(SESSION_KEY, null);
-    tellOthers();
-  }, [client, settle]);
+    left();
+    tellOthers('left');
+  }, [left]);
   return { query, login, lapse, leave, lapsed };
 }
 
-function tellOthers(): void {
+/** What a tab tells the others: somebody logged in, or out. */
+type Told = 'came' | 'left';
+
+function tellOthers(told: Told): void {
   const channel = new BroadcastChannel(CHANNEL);
-  channel.postMessage('changed');
+  channel.postMessage(told);
   channel.close();
 }
 
