@@ -26,6 +26,7 @@ import type { Database } from './store/schema.ts';
 import type { DatabaseTarget } from './store/target.ts';
 import { serverTls } from './tls.ts';
 
+const NODES_FIRST_MS = 5000;
 const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
 
 /**
@@ -97,11 +98,16 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
     },
   });
   for (const name of SIGNALS) process.on(name, () => shutdown.signal(name));
-  if (turn && peers) await turn.begin(config, (peers.address() as AddressInfo).port);
+  if (turn && peers) {
+    // what comes to the others waits until nodes are there again, as far as they come soon
+    await services.startNodes();
+    await services.nodesSettled(NODES_FIRST_MS);
+    await turn.begin(config, (peers.address() as AddressInfo).port);
+  }
   await listen(app, config, log);
   notifier.ready();
-  // who listens answers while a thousand nodes are taken over
-  await services.startNodes();
+  // one that is alone answers while a thousand nodes are taken over
+  if (!turn) await services.startNodes();
   await shutdown.stopped;
   notifier.close();
 }

@@ -1,8 +1,11 @@
 /** All nodes' connections: the only way by which the services reach an agent. */
+import { setTimeout as pause } from 'node:timers/promises';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients, AgentTarget, AgentTls, PeerValidity } from './clients.ts';
 import { LINK_TIMES, type LinkObserver, LinkPlaces, type LinkTimes, NodeLink } from './link.ts';
+
+const LOOK_MS = 50;
 
 export class NodeLinks {
   readonly #tls: () => Promise<AgentTls>;
@@ -89,6 +92,13 @@ export class NodeLinks {
     return [...this.#links.values()]
       .filter(link => link.isConnected)
       .map(link => ({ nodeId: link.target.id, clients: link.clients(), peer: link.peer() }));
+  }
+
+  /** Waits until all nodes are connected, or for so long: some may be off. */
+  async settled(mostMs: number): Promise<void> {
+    const untilMs = performance.now() + mostMs;
+    const isDone = () => [...this.#links.values()].every(link => link.isConnected);
+    while (!isDone() && performance.now() < untilMs) await pause(LOOK_MS);
   }
 
   /** Ends all connections; the nodes keep working, and count as away. */

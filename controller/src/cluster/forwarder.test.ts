@@ -13,22 +13,23 @@ import { keyFiles } from '../keys/keys.ts';
 import { type CertificateAuthority, ensureCa, issueCertificate, nodeUrn } from '../pki/index.ts';
 import { type ActingPlace, Forwarder } from './forwarder.ts';
 import { FORWARDER_ADDRESS, listenForPeers } from './peer-server.ts';
-import { forwardingAgent } from './peer-tls.ts';
+import { type ForwardingAgents, forwardingAgents } from './peer-tls.ts';
 
 const log = createLogger('test', 'error');
 
 let dir: string;
 let ca: CertificateAuthority;
-let agent: Agent;
+let agents: ForwardingAgents;
 
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'virtkeep-forwarder-'));
   ca = await ensureCa(keyFiles(dir));
-  agent = await forwardingAgent(ca);
+  agents = await forwardingAgents(ca);
 });
 
 afterAll(() => {
-  agent.destroy();
+  agents.reads.destroy();
+  agents.writes.destroy();
   rmSync(dir, { recursive: true });
 });
 
@@ -47,7 +48,7 @@ let epoch: number;
 beforeEach(async () => {
   servers = [];
   epoch = 0;
-  forwarder = new Forwarder({ config, log, agent: async () => agent });
+  forwarder = new Forwarder({ config, log, agents: async () => agents });
   const server = createServer(forwarder.handle);
   servers.push(server);
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));

@@ -3,7 +3,7 @@
  * been taken by one that is gone is sent again only when that does no harm; of any other the client is told.
  */
 import type { ClientRequest, IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
-import { type Agent, request as httpsRequest } from 'node:https';
+import { request as httpsRequest } from 'node:https';
 import { pipeline } from 'node:stream';
 import { compile } from '@fastify/proxy-addr';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -13,6 +13,7 @@ import { KiB } from '@virtkeep/shared/units';
 import type { ControllerConfig } from '../config.ts';
 import { envelope } from '../http/errors.ts';
 import { ASK_ANOTHER } from '../http/server.ts';
+import type { ForwardingAgents } from './peer-tls.ts';
 
 /** A controller that takes over needs its time; after this the client is told. */
 const WAIT_MS = 60_000;
@@ -43,7 +44,7 @@ export interface ForwarderOptions {
   config: ControllerConfig;
   log: Logger;
   /** With the certificates of a controller. */
-  agent: () => Promise<Agent>;
+  agents: () => Promise<ForwardingAgents>;
 }
 
 interface Pending {
@@ -202,7 +203,7 @@ export class Forwarder {
   }
 
   async #lives(place: ActingPlace): Promise<void> {
-    const agent = await this.#options.agent();
+    const { reads: agent } = await this.#options.agents();
     const signal = AbortSignal.timeout(LIVES_MS);
     await new Promise<void>((resolve, reject) => {
       httpsRequest({ ...endOf(place), agent, path: '/healthz', signal }, answer => {
@@ -216,7 +217,8 @@ export class Forwarder {
 
   async #open(place: ActingPlace, asked: Asked): Promise<ClientRequest> {
     const { method, url: path } = asked.request;
-    const agent = await this.#options.agent();
+    const { reads, writes } = await this.#options.agents();
+    const agent = isRead(method) ? reads : writes;
     return httpsRequest({ ...endOf(place), agent, method, path, headers: this.#headersOf(asked) });
   }
 

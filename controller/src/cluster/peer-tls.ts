@@ -2,7 +2,7 @@
  * How controllers know each other: both ends show a certificate of the authority they share, with the name of a controller. Each makes its own
  * in memory, for a few days.
  */
-import { Agent } from 'node:https';
+import { Agent, type AgentOptions } from 'node:https';
 import type { PeerCertificate } from 'node:tls';
 import {
   type CertificateAuthority,
@@ -31,13 +31,19 @@ export function isController(certificate: PeerCertificate | undefined): boolean 
   return (certificate?.subjectaltname ?? '').split(', ').includes(`URI:${CONTROLLER_URN}`);
 }
 
-/** Keeps connections to the controller that acts. */
-export async function forwardingAgent(ca: CertificateAuthority): Promise<Agent> {
+export interface ForwardingAgents {
+  /** Keeps connections to the controller that acts. */
+  reads: Agent;
+  /**
+   * Makes one for each request, so that it is sent only to a controller that has just answered: what goes into a kept one that leads nowhere
+   * any more may have been done or not.
+   */
+  writes: Agent;
+}
+
+export async function forwardingAgents(ca: CertificateAuthority): Promise<ForwardingAgents> {
   const own = await peerCertificate(ca, 'client');
-  return new Agent({
-    keepAlive: true,
-    // of those that nobody uses; the other end keeps them for ever
-    timeout: IDLE_MS,
+  const options: AgentOptions = {
     ca: ca.certificatePem,
     cert: own.chainPem,
     key: own.privateKeyPem,
@@ -46,5 +52,10 @@ export async function forwardingAgent(ca: CertificateAuthority): Promise<Agent> 
     // it is known by what it is, wherever it is reached
     checkServerIdentity: (_host, certificate) =>
       isController(certificate) ? undefined : new Error('it shows no certificate of a controller'),
-  });
+  };
+  return {
+    // the other end keeps for ever what nobody uses
+    reads: new Agent({ ...options, keepAlive: true, timeout: IDLE_MS }),
+    writes: new Agent({ ...options, keepAlive: false }),
+  };
 }

@@ -5,7 +5,7 @@ import {
   type Server,
   type ServerResponse,
 } from 'node:http';
-import { type Agent, createServer as createHttps } from 'node:https';
+import { createServer as createHttps } from 'node:https';
 import type { Logger } from '@virtkeep/shared/log';
 import type { ControllerConfig } from '../config.ts';
 import { limitBodyTimes, limitConnections, timeLimits } from '../http/connections.ts';
@@ -13,7 +13,7 @@ import { answerClientError } from '../http/errors.ts';
 import type { CertificateAuthority } from '../pki/index.ts';
 import { serverTls } from '../tls.ts';
 import { type ActingPlace, Forwarder } from './forwarder.ts';
-import { forwardingAgent, PEER_RENEWAL_MS } from './peer-tls.ts';
+import { type ForwardingAgents, forwardingAgents, PEER_RENEWAL_MS } from './peer-tls.ts';
 
 export interface StandbyOptions {
   config: ControllerConfig;
@@ -27,12 +27,12 @@ export class Standby {
   readonly #forwarder: Forwarder;
   #listening: Promise<Server> | undefined;
   #authority: Promise<CertificateAuthority> | undefined;
-  #agent: { agent: Promise<Agent>; madeMs: number } | undefined;
+  #agents: { made: Promise<ForwardingAgents>; madeMs: number } | undefined;
 
   constructor(options: StandbyOptions) {
     this.#options = options;
     const { config, log } = options;
-    this.#forwarder = new Forwarder({ config, log, agent: () => this.#agentNow() });
+    this.#forwarder = new Forwarder({ config, log, agents: () => this.#agentsNow() });
   }
 
   /**
@@ -64,7 +64,9 @@ export class Standby {
     const server = await this.#listening?.catch(() => undefined);
     server?.close();
     server?.closeAllConnections();
-    (await this.#agent?.agent.catch(() => undefined))?.destroy();
+    const agents = await this.#agents?.made.catch(() => undefined);
+    agents?.reads.destroy();
+    agents?.writes.destroy();
   }
 
   async #listen(): Promise<Server> {
@@ -93,13 +95,13 @@ export class Standby {
     return this.#authority;
   }
 
-  /** Its certificate is made anew before it ends. */
-  #agentNow(): Promise<Agent> {
-    if (!this.#agent || performance.now() - this.#agent.madeMs > PEER_RENEWAL_MS) {
-      const agent = this.#authorityNow().then(forwardingAgent);
-      this.#agent = { agent, madeMs: performance.now() };
+  /** Their certificate is made anew before it ends. */
+  #agentsNow(): Promise<ForwardingAgents> {
+    if (!this.#agents || performance.now() - this.#agents.madeMs > PEER_RENEWAL_MS) {
+      const made = this.#authorityNow().then(forwardingAgents);
+      this.#agents = { made, madeMs: performance.now() };
     }
-    return this.#agent.agent;
+    return this.#agents.made;
   }
 }
 

@@ -375,6 +375,7 @@ export function createNodeServices(
         core.notifications.start(() => clock.now());
       }
     },
+    nodesSettled: mostMs => links.settled(mostMs),
     async stopNodes() {
       stopping.abort();
       clearInterval(roundTimer);

@@ -89,6 +89,8 @@ export interface NodeServices {
   /** Begins to connect to the nodes, when what was known has been read. */
   startNodes(): Promise<void>;
   /** Ends the connections; the nodes keep working. */
+  /** Waits until all nodes are connected, at most so long. */
+  nodesSettled(mostMs: number): Promise<void>;
   stopNodes(): Promise<void>;
 }
 
