@@ -32,6 +32,7 @@ import {
 } from './operation.ts';
 import { isFinal, type TaskEntity } from './record.ts';
 import type { NewTask, TaskOutcome, TaskService, TaskState } from './tasks.ts';
+import { untilStored } from './until-stored.ts';
 
 export interface NodeAction extends Omit<NewTask, 'nodeId' | 'id'> {
   taskId: string;
@@ -413,7 +414,7 @@ export class NodeTasks {
     const { taskId, ...rest } = task;
     const created = await this.#dependencies.tasks.create({ ...rest, id: taskId, cancellable: false });
     void outcomeOf(taskId, () => work(this.#dependencies.draining), this.#dependencies.log)
-      .then(outcome => this.#dependencies.tasks.finish(taskId, outcome))
+      .then(outcome => untilStored(() => this.#dependencies.tasks.finish(taskId, outcome)))
       .catch((error: unknown) =>
         this.#dependencies.log.error('could not end a task', { task: taskId, error }),
       );

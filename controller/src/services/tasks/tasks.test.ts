@@ -33,6 +33,32 @@ const user = { id: newId(), username: 'someone' };
 const create = (values: object = {}) =>
   tasks.create({ name: 'act', verboseName: 'Act', user, entities: [], nodeId: newId(), ...values });
 
+test('a task whose connection broke when it was written does not stay open', async () => {
+  const broken = new VirtkeepError('database_unavailable', { reason: 'it broke' });
+  let breaks = true;
+  // what was written is there, and nobody was told
+  const breaking = new Proxy(db, {
+    get(target, name) {
+      const value = Reflect.get(target, name);
+      if (name !== 'transaction') return typeof value === 'function' ? value.bind(target) : value;
+      return () => ({
+        execute: async (work: never) => {
+          const done = await db.transaction().execute(work);
+          if (!breaks) return done;
+          breaks = false;
+          throw broken;
+        },
+      });
+    },
+  });
+  const changes = new ChangeFeed();
+  tasks = new TaskService(breaking, changes, new EventService(breaking, changes));
+  const id = newId();
+  await expect(create({ id })).rejects.toBe(broken);
+  const ended = await tasks.waitFor(id, 60_000);
+  expect([ended.row.status, JSON.parse(ended.row.error_json!).msg_key]).toEqual(['FAILED', 'interrupted']);
+});
+
 describe('waiting', () => {
   test('ends with the task', async () => {
     const { row } = await create();

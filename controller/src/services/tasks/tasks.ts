@@ -5,7 +5,7 @@
  * States: IN_PROGRESS → SUCCESS | FAILED | CANCELED | PARTIAL, which stand for ever; IN_PROGRESS ⇄ LOST while the node
  * is gone. Everything that arrives for a task whose outcome stands is ignored, so late or repeated events do no harm.
  */
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { mapLimited } from '@virtkeep/shared/limit';
@@ -26,6 +26,7 @@ import {
   taskRecord,
 } from './record.ts';
 import { parseResult, type TaskState, TaskStore } from './store.ts';
+import { untilStored } from './until-stored.ts';
 
 export type { TaskOutcome, TaskState, TaskSuccess };
 
@@ -144,9 +145,22 @@ export class TaskService {
       noted: 0,
       leaves_out: task.leavesOut === true ? 1 : 0,
     };
-    const state = await this.#store.insert(row, task.entities);
+    const state = await this.#store.insert(row, task.entities).catch(error => {
+      if (hasKey(error, 'database_unavailable')) this.#endUnbegun(row.id);
+      throw error;
+    });
     this.#publish(state, 'created');
     return state;
+  }
+
+  /** Whether it was written when the connection broke nobody knows; it will not begin, and whoever asks again finds it ended. */
+  #endUnbegun(id: string): void {
+    const end = async () => {
+      if (await this.find(id))
+        await this.finish(id, { status: 'FAILED', error: new VirtkeepError('interrupted') });
+    };
+    // what else may go wrong is told to who asks for tasks
+    untilStored(end).catch(() => {});
   }
 
   /** Progress and what became known later. A LOST task that is heard of is IN_PROGRESS again. */
