@@ -84,7 +84,7 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
       // what comes to the others waits for the next one by then
       await turn?.yield();
       draining.abort(new VirtkeepError('draining'));
-      const closed = [app.close(), peers && close(peers)];
+      const closed = [app.close(), ...(peers ? [close(peers)] : [])];
       endConnections();
       await Promise.all(closed);
     },
@@ -99,7 +99,8 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   });
   for (const name of SIGNALS) process.on(name, () => shutdown.signal(name));
   if (turn && peers) {
-    // what comes to the others waits until nodes are there again, as far as they come soon
+    // What comes to the others waits until nodes are there again, as far as they come soon. Then it comes here, by where they hand it over;
+    // then also what comes to this one, which has handed over to itself so far: its port is free only afterwards.
     await services.startNodes();
     await services.nodesSettled(NODES_FIRST_MS);
     await turn.begin(config, (peers.address() as AddressInfo).port);
