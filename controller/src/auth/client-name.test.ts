@@ -24,3 +24,7 @@ test.each([
 ])('%s is called %s', (agent, name) => {
   expect(clientName(agent)).toBe(name);
 });
+
+test('a header of any length is read in no time', () => {
+  expect(clientName(`Version/${'1'.repeat(16_000)}`)).toBe(`Version/${'1'.repeat(52)}`);
+});

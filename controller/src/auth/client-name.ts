@@ -2,6 +2,8 @@
 import { withoutHidden } from '@virtkeep/shared/hidden-characters';
 
 const MAX_LENGTH = 60;
+/** Of the header: what is longer is no browser's, and patterns take their time with it. */
+const MOST_READ = 512;
 /** In this order: most of them name others beside themselves. */
 const BROWSERS: readonly [RegExp, string][] = [
   [/\bEdg(?:A|iOS)?\/(\d+)/, 'Edge'],
@@ -19,8 +21,9 @@ const SYSTEMS: readonly [RegExp, string][] = [
   [/\bLinux\b/, 'Linux'],
 ];
 
-/** `Firefox 145, Linux` of a browser, `curl/8.14.1` of a program. @param agent the header `User-Agent`; anybody may write anything there */
-export function clientName(agent: string): string {
+/** `Firefox 145, Linux` of a browser, `curl/8.14.1` of a program. @param header the header `User-Agent`; anybody may write anything there */
+export function clientName(header: string): string {
+  const agent = header.slice(0, MOST_READ);
   const browser = BROWSERS.map(([pattern, name]) => [name, pattern.exec(agent)?.[1]] as const).find(
     ([, version]) => version !== undefined,
   );

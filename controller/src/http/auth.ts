@@ -1,5 +1,5 @@
 /** Who may call what: the token of the Authorization header or of the pages' cookie, and the permission the route declares. */
-import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { FastifyRequest } from 'fastify';
 import { type Principal, requirePermission, requireSession } from '../auth/principal.ts';
 import type { Services } from '../services/services.ts';
@@ -63,7 +63,7 @@ export function watchRight(
       requireRight(request, present);
       if (present.role === role) return beat();
     } catch (error) {
-      if (!isVirtkeepError(error)) return beat();
+      if (!isVirtkeepError(error) || hasKey(error, 'database_unavailable')) return beat();
     }
     end();
     lost();

@@ -313,7 +313,8 @@ export function createNodeServices(
       await nodeTasks.failInterrupted();
       await scheduler.load();
       await coverage.refresh();
-      await poolForecasts.refresh(new Date());
+      // an estimate keeps nobody waiting
+      void poolForecasts.round(new Date());
     })();
     return loaded;
   };

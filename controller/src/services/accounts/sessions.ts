@@ -66,7 +66,13 @@ export class SessionService {
 
   async prolong(family: string, expiresOn: Date): Promise<void> {
     const expires_on = expiresOn.toISOString();
-    await this.#db.updateTable('sessions').set({ expires_on }).where('id', '=', family).execute();
+    await this.#db
+      .updateTable('sessions')
+      .set({ expires_on })
+      .where('id', '=', family)
+      // a token from before may last longer
+      .where('expires_on', '<', expires_on)
+      .execute();
   }
 
   /** A token of it was used, and counts. */

@@ -104,12 +104,13 @@ export class UserService {
    * @throws user_not_found; invalid_field; last_administrator.
    */
   async change(number: number, patch: UserPatch): Promise<UserRecord> {
-    const before = await this.row(number);
-    const { id } = before;
-    if (patch.password !== undefined) checkPasswordRules(patch.password, before.username);
-    const password_hash =
-      patch.password === undefined ? before.password_hash : await hashPassword(patch.password);
+    const { id, username } = await this.row(number);
+    if (patch.password !== undefined) checkPasswordRules(patch.password, username);
+    const hash = patch.password === undefined ? undefined : await hashPassword(patch.password);
     return this.#db.transaction().execute(async trx => {
+      // a hash takes a while, in which somebody else may have changed the user
+      const before = await trx.selectFrom('users').selectAll().where('id', '=', id).executeTakeFirst();
+      if (before === undefined) throw new VirtkeepError('user_not_found', { id: String(number) });
       const now = new Date();
       const endsSessions =
         patch.end_sessions === true ||
@@ -120,8 +121,8 @@ export class UserService {
         role: patch.role ?? before.role,
         enabled: patch.enabled === undefined ? before.enabled : Number(patch.enabled),
         description: patch.description ?? before.description,
-        password_hash,
-        sessions_since: endsSessions ? nextSecond(now).toISOString() : before.sessions_since,
+        password_hash: hash ?? before.password_hash,
+        sessions_since: endsSessions ? await endLogins(trx, before, now) : before.sessions_since,
         modified: now.toISOString(),
       };
       await trx.updateTable('users').set(columns).where('id', '=', id).execute();
@@ -143,7 +144,8 @@ export class UserService {
     await this.#db.transaction().execute(async trx => {
       for (const table of ['sessions', 'tokens', 'idempotency'] as const)
         await trx.deleteFrom(table).where('user_id', '=', id).execute();
-      await trx.deleteFrom('users').where('id', '=', id).execute();
+      const { numDeletedRows } = await trx.deleteFrom('users').where('id', '=', id).executeTakeFirst();
+      if (Number(numDeletedRows) === 0) throw new VirtkeepError('user_not_found', { id: String(number) });
       const removed = new Date().toISOString();
       await trx.insertInto('removed_users').values({ id, number, username, removed }).execute();
       await requireAdministrator(trx);
@@ -181,6 +183,23 @@ function insertNumbered(db: Database, row: Omit<UserRow, 'number'>): Promise<Use
 /** Tokens tell whole seconds: what was issued in this one is of before, what is issued from now on counts as of the next. */
 function nextSecond(now: Date): Date {
   return new Date((Math.floor(now.getTime() / 1000) + 1) * 1000);
+}
+
+/**
+ * Each by itself, too: one that a controller took whose clock was ahead is of after the time that is set now.
+ * @returns before which logins count no more; it never goes back
+ */
+async function endLogins(db: Database, { id, sessions_since }: UserRow, now: Date): Promise<string> {
+  const logins = db.selectFrom('sessions').select(['id', 'expires_on']).where('user_id', '=', id);
+  await db
+    .insertInto('revoked_sessions')
+    .columns(['jti', 'expires_on'])
+    .expression(logins)
+    .onConflict(conflict => conflict.doNothing())
+    .execute();
+  await db.deleteFrom('sessions').where('user_id', '=', id).execute();
+  const since = nextSecond(now).toISOString();
+  return since > sessions_since ? since : sessions_since;
 }
 
 async function requireAdministrator(db: Database): Promise<void> {

@@ -132,7 +132,7 @@ function fullestFirst(pools: ListedPool[], forecasts: Pick<PoolForecasts, 'of'>)
       size,
       used_space,
       free_space,
-      forecast: forecasts.of({ id, free_space }),
+      forecast: forecasts.of({ id, free_space, size, status }),
     }));
   return { count: pools.length, results };
 }

@@ -38,8 +38,10 @@ export class PoolForecasts {
     this.#dependencies = dependencies;
   }
 
-  of({ id, free_space }: Pick<ListedPool, 'id' | 'free_space'>): Forecast {
-    return forecastOf(this.#growths.get(id), free_space);
+  /** Of one that is away nothing is known: what it says of its room then may be nothing at all. */
+  of({ id, free_space, size, status }: Pick<ListedPool, 'id' | 'free_space' | 'size' | 'status'>): Forecast {
+    const isThere = status === 'ACTIVE' && size > 0;
+    return forecastOf(isThere ? this.#growths.get(id) : undefined, free_space);
   }
 
   /** To be called now and then: a pool that is away has its sample of the day when it is back. It never throws. */
