@@ -1,7 +1,14 @@
 /** Every named record of the API document. */
 import type { TSchema } from 'typebox';
 import type { App } from '../app.ts';
-import { IssuedTokenSchema, NewTokenSchema, SessionSchema, TokenSchema, UserSchema } from './account.ts';
+import {
+  IssuedTokenSchema,
+  NewTokenSchema,
+  SessionSchema,
+  TokenSchema,
+  UserSchema,
+  UserSessionSchema,
+} from './account.ts';
 import { CertificateSchema, RevokedCertificateSchema } from './certificate.ts';
 import { ErrorBody } from './common.ts';
 import { DomainSchema } from './domain.ts';
@@ -58,6 +65,7 @@ const SCHEMAS: readonly TSchema[] = [
   ErrorBody,
   IssuedTokenSchema,
   SessionSchema,
+  UserSessionSchema,
   UserSchema,
   TokenSchema,
   NewTokenSchema,

@@ -5,7 +5,7 @@ const NOON = Date.UTC(2026, 2, 1, 12);
 const HOUR_MS = 3_600_000;
 const at = (ms: number) => jest.spyOn(Date, 'now').mockReturnValue(ms);
 const told = (ms: number) => noteServerTime(new Date(ms).toUTCString());
-afterEach(() => jest.restoreAllMocks());
+afterEach(() => void jest.restoreAllMocks());
 
 test('a clock that is off is put right by what the controller tells, and one that is right stays as it is', () => {
   at(NOON - 5 * HOUR_MS);

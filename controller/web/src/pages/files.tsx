@@ -4,17 +4,18 @@ import { Link } from 'react-router';
 import { api, type BackupFile, list, type Pool } from '../api/client.ts';
 import { FileMarks, FileMenu } from '../parts/file-actions.tsx';
 import { StatusLabel } from '../parts/labels.tsx';
-import { Empty, Filter, ListBar, useList } from '../parts/list.tsx';
+import { Empty, Filter, ListBar, type ListState, OrderedTh, useList } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { Shown } from '../parts/shown.tsx';
 import { useWords } from '../texts/index.tsx';
 
 const STATUSES = ['ACTIVE', 'CREATING', 'UPDATING', 'FAILED', 'DELETING', 'MISSING', 'DAMAGED'] as const;
+const ORDERS = ['-created', 'filename', 'status', 'size'];
 
 export default function FilesPage() {
   const { texts } = useWords();
   const words = texts.files;
-  const state = useList(['status', 'datapool']);
+  const state = useList(['status', 'datapool'], ORDERS);
   const status = STATUSES.find(value => value === state.filter('status'));
   const datapool = state.filter('datapool');
   const filters = { ...state.query, ...(status ? { status } : {}), ...(datapool ? { datapool } : {}) };
@@ -42,7 +43,7 @@ export default function FilesPage() {
           results.length === 0 ? (
             <Empty list={state} title={words.empty} text={words.emptyText} />
           ) : (
-            <FileTable files={results} />
+            <FileTable list={state} files={results} />
           )
         }
       </Shown>
@@ -50,20 +51,28 @@ export default function FilesPage() {
   );
 }
 
-function FileTable({ files }: { files: readonly BackupFile[] }) {
+function FileTable({ list, files }: { list: ListState; files: readonly BackupFile[] }) {
   const { texts, format } = useWords();
   const words = texts.files;
   return (
     <Table aria-label={words.title} variant="compact" gridBreakPoint="grid-lg">
       <Thead>
         <Tr>
-          <Th modifier="wrap">{texts.restore.file}</Th>
+          <OrderedTh list={list} by="filename">
+            {texts.restore.file}
+          </OrderedTh>
           <Th modifier="wrap">{words.machine}</Th>
-          <Th modifier="wrap">{texts.common.status}</Th>
+          <OrderedTh list={list} by="status">
+            {texts.common.status}
+          </OrderedTh>
           <Th modifier="wrap">{words.restorePoints}</Th>
-          <Th modifier="wrap">{texts.common.size}</Th>
+          <OrderedTh list={list} by="size">
+            {texts.common.size}
+          </OrderedTh>
           <Th modifier="wrap">{texts.common.pool}</Th>
-          <Th modifier="wrap">{texts.common.created}</Th>
+          <OrderedTh list={list} by="created">
+            {texts.common.created}
+          </OrderedTh>
           <Th screenReaderText={texts.list.actions} />
         </Tr>
       </Thead>

@@ -17,7 +17,7 @@ import {
 import { ActionMenu } from '../parts/actions.tsx';
 import { AskText, Confirm } from '../parts/confirm.tsx';
 import { PowerLabel, ProtectionLabel } from '../parts/labels.tsx';
-import { Empty, Filter, ListBar, useList } from '../parts/list.tsx';
+import { Empty, Filter, ListBar, type ListState, OrderedTh, useList } from '../parts/list.tsx';
 import { type Machines, useNames } from '../parts/names.ts';
 import { ViewPage } from '../parts/page.tsx';
 import { domainReason, rightReason } from '../parts/reasons.ts';
@@ -32,11 +32,12 @@ const MiB = 1024 * 1024;
 const MOST_AT_ONCE = 200;
 
 const FILTERS = ['protection', 'power', 'node', 'tag'] as const;
+const ORDERS = ['verbose_name', 'user_power_state', 'memory_count'];
 
 export default function VmsPage() {
   const { texts } = useWords();
   const words = texts.vms;
-  const state = useList(FILTERS);
+  const state = useList(FILTERS, ORDERS);
   const navigate = useNavigate();
   const [chosen, setChosen] = useState<Machines>(new Map());
   const [protection, power, node, tag] = FILTERS.map(state.filter);
@@ -103,7 +104,7 @@ export default function VmsPage() {
           results.length === 0 ? (
             <Empty list={state} title={words.empty} text={texts.overview.noVmsText} />
           ) : (
-            <VmTable domains={results} chosen={chosen} choose={setChosen} />
+            <VmTable list={state} domains={results} chosen={chosen} choose={setChosen} />
           )
         }
       </Shown>
@@ -112,12 +113,13 @@ export default function VmsPage() {
 }
 
 interface VmTableProps {
+  list: ListState;
   domains: readonly Domain[];
   chosen: Machines;
   choose: (chosen: Machines) => void;
 }
 
-function VmTable({ domains, chosen, choose }: VmTableProps) {
+function VmTable({ list, domains, chosen, choose }: VmTableProps) {
   const { texts, format } = useWords();
   const words = texts.vms;
   const isWhole = domains.every(({ id }) => chosen.has(id));
@@ -140,12 +142,18 @@ function VmTable({ domains, chosen, choose }: VmTableProps) {
               onChange={(_event, on) => turn(domains, on)}
             />
           </Th>
-          <Th modifier="wrap">{texts.common.name}</Th>
-          <Th modifier="wrap">{words.power}</Th>
+          <OrderedTh list={list} by="verbose_name">
+            {texts.common.name}
+          </OrderedTh>
+          <OrderedTh list={list} by="user_power_state">
+            {words.power}
+          </OrderedTh>
           <Th modifier="wrap">{words.protection}</Th>
           <Th modifier="wrap">{words.lastGood}</Th>
           <Th modifier="wrap">{texts.common.node}</Th>
-          <Th modifier="wrap">{words.memory}</Th>
+          <OrderedTh list={list} by="memory_count">
+            {words.memory}
+          </OrderedTh>
           <Th modifier="wrap">{words.disks}</Th>
           <Th screenReaderText={texts.list.actions} />
         </Tr>

@@ -1,4 +1,4 @@
-/** Lists: search, filters and paging, all of which stand in the address. */
+/** Lists: search, filters, order and paging, all of which stand in the address. */
 import {
   Button,
   EmptyState,
@@ -11,6 +11,7 @@ import {
   ToolbarContent,
   ToolbarItem,
 } from '@patternfly/react-core';
+import { Th } from '@patternfly/react-table';
 import { type ReactNode, useCallback, useEffect } from 'react';
 import { useSearchParams } from 'react-router';
 import { setting, storeSetting } from '../settings.ts';
@@ -20,6 +21,8 @@ import { useTyped } from './use-settled.ts';
 const PER_PAGE = [20, 50, 100, 200];
 const DEFAULT_PER_PAGE = 50;
 const TYPING_MS = 300;
+/** With more pages than these one also goes to any of them, not only to the next. */
+const FEW_PAGES = 2;
 
 export interface ListState {
   page: number;
@@ -27,20 +30,27 @@ export interface ListState {
   name: string;
   /** Value of a filter; empty: none. */
   filter: (name: string) => string;
+  /** By what it is ordered, as the API takes it. */
+  order: string;
   set: (changes: Record<string, string>) => void;
   isFiltered: boolean;
   clear: () => void;
   /** As the API takes it. */
-  query: { limit: number; offset: number; name?: string };
+  query: { limit: number; offset: number; name?: string; ordering?: string };
 }
 
-/** @param filters names of the list's own ones */
-export function useList(filters: readonly string[] = []): ListState {
+/**
+ * @param filters names of the list's own ones
+ * @param orders what it may be ordered by, the first one unless another is chosen; with a leading "-" from the last to the first
+ */
+export function useList(filters: readonly string[] = [], orders: readonly string[] = []): ListState {
   const [params, setParams] = useSearchParams();
   const kept = Number(setting('perPage'));
   const perPage = PER_PAGE.includes(kept) ? kept : DEFAULT_PER_PAGE;
   const page = Math.max(1, Math.trunc(Number(params.get('page') ?? '1')) || 1);
   const name = params.get('name') ?? '';
+  const asked = params.get('order') ?? '';
+  const order = orders.some(one => fieldOf(one) === fieldOf(asked)) ? asked : (orders[0] ?? '');
   const set = (changes: Record<string, string>) =>
     setParams(
       before => {
@@ -58,11 +68,45 @@ export function useList(filters: readonly string[] = []): ListState {
     perPage,
     name,
     filter: key => params.get(key) ?? '',
+    order,
     set,
     isFiltered: name !== '' || filters.some(key => params.has(key)),
     clear: () => set(Object.fromEntries(['name', ...filters].map(key => [key, '']))),
-    query: { limit: perPage, offset: (page - 1) * perPage, ...(name === '' ? {} : { name }) },
+    query: {
+      limit: perPage,
+      offset: (page - 1) * perPage,
+      ...(name === '' ? {} : { name }),
+      ...(order === '' ? {} : { ordering: order }),
+    },
   };
+}
+
+/** Without its direction. */
+const fieldOf = (order: string): string => order.replace(/^-/, '');
+
+interface OrderedThProps {
+  list: ListState;
+  /** As the API takes it, without a direction. */
+  by: string;
+  children: ReactNode;
+}
+
+/** The head of a column by which the list is ordered when it is clicked, and the other way round when it is clicked again. */
+export function OrderedTh({ list, by, children }: OrderedThProps) {
+  const isBy = fieldOf(list.order) === by;
+  const direction = list.order.startsWith('-') ? 'desc' : 'asc';
+  return (
+    <Th
+      modifier="wrap"
+      sort={{
+        columnIndex: 0,
+        sortBy: isBy ? { index: 0, direction } : {},
+        onSort: (_event, _column, wanted) => list.set({ order: wanted === 'desc' ? `-${by}` : by }),
+      }}
+    >
+      {children}
+    </Th>
+  );
 }
 
 interface ListBarProps {
@@ -143,7 +187,7 @@ function Pages({ list, count }: { list: ListState; count: number }) {
   const words = texts.list;
   return (
     <Pagination
-      isCompact
+      isCompact={count <= FEW_PAGES * list.perPage}
       itemCount={count}
       page={list.page}
       perPage={list.perPage}
