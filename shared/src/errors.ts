@@ -454,11 +454,11 @@ export const ERRORS = {
   ),
   upload_offset: fixed('40988', 'The upload {id} has {offset} bytes; what was sent begins at {given}.'),
   database_in_use: passing(
-    '40973',
+    '50321',
     'The database is in use: a controller serves it, or another command works on it. Stop the controller first.',
   ),
   database_not_empty: fixed(
-    '40974',
+    '41205',
     'The database that is to be filled has something already, in its table {table}. Give an empty one.',
   ),
   database_copy_differs: fixed(
