@@ -13,13 +13,14 @@ import { type Browser, type BrowserContext, chromium, type Page } from 'playwrig
 import { makeRestApp, PASSWORD, type RestApp } from '../contract/rest/app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from '../contract/rest/nodes-world.ts';
 
-const CHROMIUM = '/usr/bin/chromium';
 const GiB = 1024n ** 3n;
 /** Runs in the browser, before any script of the page. */
 const TELL_VIOLATIONS = `document.addEventListener('securitypolicyviolation', event =>
   console.error('policy: ' + event.violatedDirective + ' ' + event.blockedURI));`;
 /** Else this browser keeps other sites from a loopback address before the controller sees what they try. */
 const LETS_OTHERS_TRY = '--disable-features=LocalNetworkAccessChecks';
+/** As which all tests of the pages start it. */
+export const BROWSER = { executablePath: '/usr/bin/chromium', args: ['--no-sandbox', LETS_OTHERS_TRY] };
 /** A page is slow on a busy machine, and that is no fault of it. */
 const PATIENCE_MS = 120_000;
 const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
@@ -80,10 +81,7 @@ export async function startWorld(config: object = {}): Promise<WebWorld> {
   await status(rest, other.agent.id, 'FAILED');
   await rest.app.listen({ host: '127.0.0.1', port: 0 });
   const { port } = rest.app.server.address() as AddressInfo;
-  const browser = await chromium.launch({
-    executablePath: CHROMIUM,
-    args: ['--no-sandbox', LETS_OTHERS_TRY],
-  });
+  const browser = await chromium.launch(BROWSER);
   return {
     rest,
     browser,

@@ -3,7 +3,7 @@ import { makeTestDatabase, type TestDatabase } from '../../../controller/src/sto
 import { freePort } from '../../lab/free-port.ts';
 import { FILES } from '../../scale/seeded.ts';
 import { type InstallationSize, SimulatedAgent } from '../../scale/simulated-agent.ts';
-import { makeRestApp, type RestApp } from '../rest/app.ts';
+import { makeRestApp, type RestApp, type RestAppOptions } from '../rest/app.ts';
 import { nodeRequest, redeem } from '../rest/nodes-world.ts';
 
 export class World {
@@ -19,9 +19,13 @@ export class World {
   }
 
   /** All nodes are connected, and all that they have is known. */
-  static async make(size: InstallationSize): Promise<World> {
+  static async make(
+    size: InstallationSize,
+    config: object = {},
+    options: Pick<RestAppOptions, 'isSecure'> = {},
+  ): Promise<World> {
     const database = await makeTestDatabase();
-    const rest = await makeRestApp({}, async () => {}, { database: database.target });
+    const rest = await makeRestApp(config, async () => {}, { ...options, database: database.target });
     const world = new World(size, rest, database);
     for (let number = 0; number < size.nodes; number += 1)
       await world.#enrol(new SimulatedAgent(number, size));
