@@ -1,5 +1,5 @@
 /** All nodes' connections: the only way by which the services reach an agent. */
-import { setTimeout as pause } from 'node:timers/promises';
+import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import type { AgentClients, AgentTarget, AgentTls, PeerValidity } from './clients.ts';
@@ -98,7 +98,7 @@ export class NodeLinks {
   async settled(mostMs: number): Promise<void> {
     const untilMs = performance.now() + mostMs;
     const isDone = () => [...this.#links.values()].every(link => link.isConnected);
-    while (!isDone() && performance.now() < untilMs) await pause(LOOK_MS);
+    while (!isDone() && performance.now() < untilMs) await sleep(LOOK_MS);
   }
 
   /** Ends all connections; the nodes keep working, and count as away. */

@@ -6,6 +6,7 @@ import type { ClientRequest, IncomingHttpHeaders, IncomingMessage, ServerRespons
 import { request as httpsRequest } from 'node:https';
 import { pipeline } from 'node:stream';
 import { compile } from '@fastify/proxy-addr';
+import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
@@ -112,7 +113,7 @@ export class Forwarder {
       const outcome = await this.#attempt(place, asked);
       if (outcome === 'answered' || gone.signal.aborted) return;
       if (outcome === 'unknown') throw new VirtkeepError('controller_changed');
-      await new Promise(resolve => setTimeout(resolve, AGAIN_MS));
+      await sleep(AGAIN_MS);
     }
   }
 

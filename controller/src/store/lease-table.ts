@@ -2,6 +2,7 @@
  * The one row by which several controllers agree who acts. It needs no migration: who stands by has nothing to do with the schema, which may
  * be that of another version. A connection of its own, so that a renewal waits behind no other statement.
  */
+import { sleep } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type pg from 'pg';
 import { clientOf } from './one-connection.ts';
@@ -119,7 +120,7 @@ export class LeaseTable {
         throw new VirtkeepError('database_unavailable', {
           reason: 'connections of a former controller do not end',
         });
-      await new Promise(resolve => setTimeout(resolve, LOOK_MS));
+      await sleep(LOOK_MS);
     }
   }
 
