@@ -15,6 +15,7 @@ const BENCHMARKS = [
   'guest-info.ts',
   'metrics.ts',
   'schedules.ts',
+  'web.ts',
 ];
 
 execFileSync(process.execPath, [join(ROOT, 'packaging', 'bundle.ts')], { stdio: 'inherit' });

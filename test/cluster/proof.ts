@@ -14,10 +14,16 @@ const say = (text: string) => process.stdout.write(`${new Date().toISOString().s
 const world = new ClusterWorld();
 try {
   const network = await ControllerNetwork.make(CONTROLLERS);
-  await world.start({ controllers: CONTROLLERS, nodes: Number(nodes), vms: VMS, network });
+  await world.start({
+    controllers: CONTROLLERS,
+    nodes: Number(nodes),
+    vms: VMS,
+    network,
+    hasRealNodes: true,
+  });
   await world.tellAgents({ do: 'pace', pace: { steps: 5, stepMs: 1000 } });
   world.keepRunning();
-  say(`seed ${seed}: ${CONTROLLERS} controllers, ${nodes} nodes`);
+  say(`seed ${seed}: ${CONTROLLERS} controllers, ${nodes} simulated nodes and two real ones`);
   const { notes, faults, happened } = await runTrial(world, {
     durationMs: Number(minutes) * 60_000,
     seed: Number(seed),

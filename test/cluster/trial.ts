@@ -59,7 +59,10 @@ export async function runTrial(
   await Promise.allSettled(busy);
   const ends = await endsOf(client(), notes);
   const begun = (await world.startedOperations()).filter(({ kind }) => kind === 'backup');
-  return { notes, happened, faults: [...judge(notes), ...judgeBackups(notes, ends, begun)] };
+  const succeeded = new Set(ends.filter(({ status }) => status === 'SUCCESS').map(({ task }) => task));
+  const written = notes.backups.filter(({ task }) => succeeded.has(task)).map(({ domain }) => domain);
+  const onRealNodes = await world.faultsOfRealNodes(written);
+  return { notes, happened, faults: [...judge(notes), ...judgeBackups(notes, ends, begun), ...onRealNodes] };
 }
 
 async function makeMarks({ admin }: ClusterWorld): Promise<string[]> {

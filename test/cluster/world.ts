@@ -12,6 +12,7 @@ import { waitFor } from '../lab/run.ts';
 import type { FromAgents, ToAgents } from '../scale/agents.child.ts';
 import { Balancer } from './balancer.ts';
 import type { ControllerNetwork, Cut } from './network.ts';
+import { RealNodes } from './real-nodes.ts';
 
 /** A controller that is silent for so long has lost its turn, s. */
 export const LEASE_S = 5;
@@ -26,8 +27,11 @@ const AGENTS_HOST = '127.0.2.1';
 
 export interface ClusterSize {
   controllers: number;
+  /** Simulated ones. */
   nodes: number;
   vms: number;
+  /** Also two that are none. */
+  hasRealNodes?: boolean;
   /** In which each of them is apart, and the database has a follower; absent: all on this machine. */
   network?: ControllerNetwork;
 }
@@ -52,10 +56,11 @@ export class ClusterWorld {
   admin!: Rest;
   readonly #balancers: Balancer[] = [];
   #agents: ChildProcess | undefined;
+  #realNodes: RealNodes | undefined;
   /** Of those that are started again when they end. */
   #isKept = false;
 
-  async start({ controllers, nodes, vms, network }: ClusterSize): Promise<void> {
+  async start({ controllers, nodes, vms, network, hasRealNodes = false }: ClusterSize): Promise<void> {
     this.#network = network;
     this.postgres = await TestPostgres.start({ isDurable: true, isFollowed: true, password: PASSWORD });
     await this.postgres.ask('create database virtkeep');
@@ -66,6 +71,7 @@ export class ClusterWorld {
     await Promise.all(this.controllers.slice(1).map(({ daemon }) => daemon.start()));
     await this.#balance();
     if (nodes > 0) await this.#enrol({ nodes, vms });
+    if (hasRealNodes) this.#realNodes = await RealNodes.start(this.admin, network?.host ?? HERE);
   }
 
   /** By one address, whichever server takes changes, as behind any proxy of such servers. */
@@ -178,7 +184,18 @@ export class ClusterWorld {
     // the end of the order follows what it told
     const told = await this.tellAgents({ do: 'operations' });
     if (told.told !== 'operations') throw new Error(`the agents answered ${told.told}`);
-    return told.operations.map(([id, kind, domain]) => ({ id, kind, domain }));
+    const simulated = told.operations.map(([id, kind, domain]) => ({ id, kind, domain }));
+    return [...simulated, ...(this.#realNodes?.startedOperations() ?? [])];
+  }
+
+  /**
+   * What is wrong on the real nodes when all backups have ended.
+   * @param written of which VM each backup was that succeeded
+   */
+  async faultsOfRealNodes(written: readonly string[]): Promise<string[]> {
+    if (!this.#realNodes) return [];
+    const own = new Set(await this.#realNodes.domains());
+    return this.#realNodes.faults(written.filter(domain => own.has(domain)).length);
   }
 
   /** Which of them acts, by what it has logged; none of these. */
@@ -222,6 +239,7 @@ export class ClusterWorld {
     this.#isKept = false;
     for (const balancer of this.#balancers) await balancer.close();
     this.#agents?.kill('SIGKILL');
+    await this.#realNodes?.end();
     for (const { daemon } of this.controllers) {
       if (daemon.pid !== undefined) signalProcess(daemon.pid, 'SIGCONT');
       await daemon.kill();

@@ -47,7 +47,9 @@ afterAll(async () => {
 
 const at = (path: string) => `${controller.url}/ui/${path}`;
 const button = (name: string) => page.getByRole('button', { name, exact: true });
-const row = (text: string): Locator => page.getByRole('row').filter({ hasText: text });
+/** Behind an open dialog, too: `detached` means that it is not there any more. */
+const row = (text: string): Locator =>
+  page.getByRole('row', { includeHidden: true }).filter({ hasText: text });
 const dialog = () => page.getByRole('dialog');
 const field = (name: string) => page.getByLabel(name, { exact: true });
 const tab = (name: string) => page.getByRole('tab', { name, exact: true });

@@ -42,7 +42,9 @@ afterEach(async () => {
 
 const at = (path: string) => `${world.url}/ui/${path}`;
 const button = (name: string) => page.getByRole('button', { name, exact: true });
-const row = (text: string): Locator => page.getByRole('row').filter({ hasText: text });
+/** Behind an open dialog, too: `detached` means that it is not there any more. */
+const row = (text: string): Locator =>
+  page.getByRole('row', { includeHidden: true }).filter({ hasText: text });
 const calls = (kind: string) => world.node.agent.calls.filter(call => call.kind === kind);
 const field = (name: string) => page.getByLabel(name, { exact: true });
 const dialog = () => page.getByRole('dialog');

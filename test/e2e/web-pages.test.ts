@@ -41,7 +41,9 @@ afterEach(async () => {
 
 const at = (path: string) => `${world.url}/ui/${path}`;
 const button = (name: string) => page.getByRole('button', { name, exact: true });
-const row = (text: string): Locator => page.getByRole('row').filter({ hasText: text });
+/** Behind an open dialog, too: `detached` means that it is not there any more. */
+const row = (text: string): Locator =>
+  page.getByRole('row', { includeHidden: true }).filter({ hasText: text });
 const calls = (kind: string) => world.node.agent.calls.filter(call => call.kind === kind);
 
 /** Takes an action behind the three dots. */

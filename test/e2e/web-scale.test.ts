@@ -1,9 +1,23 @@
-/** The management pages of an installation of ten thousand virtual machines: found by pages, names and filters, and ordered. */
+/** The management pages of an installation of ten thousand virtual machines: found, ordered, tagged and backed up, and live all the while. */
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import { idOf, nameOf } from '../scale/seeded.ts';
-import { ALL, NODES, PER_PAGE, startScaleWorld, VMS, type WebScaleWorld } from './web-scale-world.ts';
+import {
+  ALL,
+  NODES,
+  PER_PAGE,
+  Pump,
+  running,
+  STEPS,
+  startScaleWorld,
+  VMS,
+  type WebScaleWorld,
+  whenSo,
+} from './web-scale-world.ts';
 import { logIn, look, type Watched } from './web-world.ts';
+
+const PER_SECOND = 200;
+const TABS = 8;
 
 let web: WebScaleWorld;
 let seen: Watched;
@@ -118,4 +132,77 @@ test('one is found by its name, some by each filter, and columns order them', as
       await listed(await expected(0, PER_PAGE, `&ordering=${ordering}`));
     }
   await seen.inspect();
+});
+
+/** Waits until a tab shows all tasks, and each of them has moved since. */
+async function moves(tab: Page): Promise<void> {
+  await whenSo(tab, `${STEPS}.length === ${PER_PAGE}`);
+  const before = await tab.evaluate(STEPS);
+  await whenSo(tab, `${STEPS}.every((now, index) => now !== ${JSON.stringify(before)}[index])`);
+}
+
+test('a page of them is tagged and backed up; all fifty tasks move, in eight tabs over one stream', async () => {
+  await logIn(seen, at('vms'));
+  await listed(await expected(0, PER_PAGE));
+  await field('Select all of this page').check();
+  await page.getByText(`${PER_PAGE} selected`, { exact: false }).waitFor();
+  await button(`Actions of the ${PER_PAGE} selected`).click();
+  await page.getByRole('menuitem', { name: 'Tag', exact: true }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.locator('#tag-which').selectOption({ label: 'Make a tag' });
+  await dialog.locator('#tag-new').fill('first');
+  await dialog.getByRole('button', { name: 'Add the tag' }).click();
+  await dialog.waitFor({ state: 'detached' });
+  await page
+    .locator('tbody tr')
+    .filter({ hasText: 'first' })
+    .nth(PER_PAGE - 1)
+    .waitFor();
+  await field('Tag').selectOption({ label: 'first' });
+  await shows(1, PER_PAGE, PER_PAGE);
+
+  await button('Back up selected').click();
+  await page.getByText(`${PER_PAGE} machines`).first().waitFor();
+  await button('Next').click();
+  await button('Next').click();
+  await button('Start backup').click();
+  await page.getByRole('heading', { level: 1, name: 'Tasks' }).waitFor();
+  await web.world.when(() => running(web.world).length === PER_PAGE);
+  await page.evaluate(`localStorage.setItem('virtkeep.perPage', '200')`);
+  await page.goto(at('tasks?status=IN_PROGRESS'));
+  await whenSo(page, `${STEPS}.length === ${PER_PAGE}`);
+  await seen.inspect();
+  const pump = new Pump(running(web.world), PER_SECOND);
+  try {
+    await moves(page);
+    // the pages answer all the while
+    await page.getByRole('link', { name: 'Nodes', exact: true }).click();
+    await page.getByRole('grid', { name: 'Nodes' }).getByRole('row').nth(NODES).waitFor();
+    await page.goBack();
+    await moves(page);
+
+    const tabs = [page];
+    while (tabs.length < TABS) {
+      const tab = await seen.context.newPage();
+      await tab.goto(at('tasks?status=IN_PROGRESS'));
+      tabs.push(tab);
+    }
+    for (const tab of tabs) await moves(tab);
+    await web.world.when(() => web.streams() === 1);
+    // the tab that holds the stream is loaded anew: another one takes it over
+    await page.reload();
+    for (const tab of tabs) await moves(tab);
+    await web.world.when(() => web.streams() === 1);
+  } finally {
+    pump.stop();
+  }
+  for (const { agent, id } of running(web.world)) agent.succeed(id);
+  await page.goto(at('tasks?status=SUCCESS'));
+  await page
+    .getByRole('row')
+    .filter({ hasText: 'Back up vm-' })
+    .nth(PER_PAGE - 1)
+    .waitFor();
+  await page.goto(at('vms?protection=protected'));
+  await shows(1, PER_PAGE, PER_PAGE);
 });

@@ -134,8 +134,9 @@ export class SimulatedAgent {
     return domainOf(this.number, vm, this.#changes.get(vm));
   }
 
-  progress(id: string, percent: number): void {
-    const progress = { phase: 'copy', bytesDone: BigInt(percent), bytesTotal: 100n, rate: 1n, message: '' };
+  progress(id: string, bytesDone: number, bytesTotal = 100): void {
+    const bytes = { bytesDone: BigInt(bytesDone), bytesTotal: BigInt(bytesTotal) };
+    const progress = { phase: 'copy', ...bytes, rate: 1n, message: '' };
     this.#update(id, { progress });
   }
 

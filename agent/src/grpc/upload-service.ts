@@ -88,7 +88,13 @@ export function uploadService(
       const head = first.done ? undefined : first.value.write;
       if (!head) throw new VirtkeepError('missing_field', { field: 'write' });
       const operationId = uploads.operationOf(head.id);
-      const isWhole = await uploads.take(head.id, partOf(head, dataOf(next)), signal);
+      const isWhole = await uploads
+        .take(head.id, partOf(head, dataOf(next)), signal)
+        .catch((error: unknown) => {
+          if (operationId === undefined || !hasKey(error, 'interrupted')) throw error;
+          // its operation takes no more: how it ends says whether all had come
+          return true;
+        });
       if (isWhole && operationId !== undefined) await ended(runner, operationId, signal);
       return message(uploads.get(head.id));
     },

@@ -35,7 +35,10 @@ export interface InfoCacheDependencies {
 const WIDTH = 2;
 const LOOK_MS = 5_000;
 const FROZEN_REFRESH_MS = 15_000;
-const MAX_DOUBLINGS = 4;
+/** After a question without an answer; doubled with each further one. A guest that is still booting answers slowly, and soon well. */
+const RETRY_MS = 10_000;
+/** A guest that hangs is asked so much more rarely than one that answers, at last. */
+const MAX_DELAY_FACTOR = 16;
 /** Nobody waits for the answer, and a guest that hangs keeps others waiting. */
 const ANSWER_MS = 2_000;
 /** A refresh does not queue behind a user's long command. */
@@ -118,9 +121,7 @@ export class InfoCache {
       if (powerState !== PowerState.RUNNING || agentState !== AgentState.CONNECTED) continue;
       const { triedMs, failures = 0 } = this.#entries.get(id) ?? {};
       // the end of a freeze is to be noticed, whoever ends it
-      const ageMs = freezes.since(id)
-        ? Math.min(FROZEN_REFRESH_MS, refreshMs)
-        : refreshMs * 2 ** Math.min(failures, MAX_DOUBLINGS);
+      const ageMs = freezes.since(id) ? Math.min(FROZEN_REFRESH_MS, refreshMs) : delayMs(refreshMs, failures);
       if (triedMs === undefined || nowMs - triedMs >= ageMs) this.request(id);
     }
     const ids = new Set(present.map(({ id }) => id));
@@ -176,4 +177,10 @@ export class InfoCache {
     this.#entries.set(uuid, { info: { ...old, ...info, refreshed: new Date() }, triedMs, failures: 0 });
     changed();
   }
+}
+
+/** How long after a question the next one is asked, after so many in a row without an answer, ms. */
+function delayMs(refreshMs: number, failures: number): number {
+  if (failures === 0) return refreshMs;
+  return Math.min(RETRY_MS * 2 ** (failures - 1), refreshMs * MAX_DELAY_FACTOR);
 }

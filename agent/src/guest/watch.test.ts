@@ -366,6 +366,32 @@ describe('what 100 guests tell of themselves', () => {
     cache.stop();
   });
 
+  test('is asked again soon when a guest was too busy to answer, and rarely when it never does', async () => {
+    let asked = 0;
+    const { cache } = cacheOf(
+      async () => {
+        asked += 1;
+        throw new VirtkeepError('guest_agent_silent', { domain: 'vm-0', command: 'guest-info' });
+      },
+      {
+        domains: () => [{ id: 'vm-0', powerState: PowerState.RUNNING, agentState: AgentState.CONNECTED }],
+      },
+    );
+    const delays: number[] = [];
+    for (let times = 1; times <= 9; times += 1) {
+      let after = 0;
+      while (asked < times) {
+        cache.look(performance.now() + after * 1000);
+        await new Promise(setImmediate);
+        if (asked < times) after += 10;
+      }
+      delays.push(after);
+    }
+    // seconds; 60 between questions that are answered
+    expect(delays).toEqual([0, 10, 20, 40, 80, 160, 320, 640, 960]);
+    cache.stop();
+  });
+
   test('stays when a guest falls silent, and when it is frozen', async () => {
     let answer: () => { isFrozen: boolean; info: object } = () => ({
       isFrozen: false,

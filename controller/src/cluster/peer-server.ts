@@ -41,7 +41,9 @@ export async function listenForPeers({ config, ca, handle }: PeerServerOptions):
     },
     handle,
   );
-  const renewing = setInterval(async () => server.setSecureContext(await tls()), PEER_RENEWAL_MS);
+  const renew = async () => server.setSecureContext(await tls());
+  // the one before is good for days, in which it is tried again
+  const renewing = setInterval(() => void renew().catch(() => {}), PEER_RENEWAL_MS);
   server.once('close', () => clearInterval(renewing));
   // the others keep them; one that the end of a connection crossed would have to be sent again by the client
   server.keepAliveTimeout = 0;

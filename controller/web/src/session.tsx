@@ -67,7 +67,7 @@ function forgetAll(client: QueryClient): void {
 
 /** What is not shown while somebody logs in again is there afterwards, however long that takes. */
 function keepAll(client: QueryClient): void {
-  for (const query of client.getQueryCache().getAll())
+  for (const query of client.getQueryCache().findAll({ type: 'active' }))
     query.setOptions({ ...query.options, gcTime: Number.POSITIVE_INFINITY });
 }
 

@@ -30,9 +30,11 @@ import { WhenFields } from './when-fields.tsx';
 export default function ScheduleEditorPage() {
   const { texts } = useWords();
   const { id } = useParams();
+  // what was kept of an earlier opening may be old
+  const [opening] = useState(newKey);
   const query = useQuery({
     // what another one changes meanwhile does not change what is being written here
-    queryKey: ['shown', 'schedule', id],
+    queryKey: ['shown', 'schedule', id, opening],
     queryFn: () => answer(api.GET('/api/scheduled-tasks/{id}/', { params: { path: { id: id ?? '' } } })),
     enabled: id !== undefined,
     gcTime: 0,

@@ -1,7 +1,7 @@
 import { Button, Form } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { useEffect, useState } from 'react';
-import { AT_ONCE, answer, api, begun, type Domain, keyFor, type Task } from '../../../api/client.ts';
+import { AT_ONCE, answer, api, begun, type Domain, keyFor, newKey, type Task } from '../../../api/client.ts';
 import { isOver, useTask } from '../../../live/tasks.ts';
 import { Confirm } from '../../../parts/confirm.tsx';
 import { LongTextField, TextField } from '../../../parts/fields.tsx';
@@ -23,9 +23,11 @@ export function SshKeys({ domain }: { domain: Domain }) {
   const [leaving, setLeaving] = useState<{ of: string; line: string } | undefined>();
   const [last, setLast] = useState<Task | undefined>();
   const { id } = domain;
+  // what was kept of an earlier opening may be old
+  const [opening] = useState(newKey);
   const query = useQuery({
     // each asking is a call of the guest, and in the audit
-    queryKey: ['shown', 'keys', id, shown],
+    queryKey: ['shown', 'keys', id, shown, opening],
     queryFn: () =>
       answer(
         api.GET('/api/domains/{id}/ssh-keys/', {
