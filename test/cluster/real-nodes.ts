@@ -18,50 +18,30 @@ const FIRST_PORT = 29_000;
 const WAIT_MS = 240_000;
 
 export class RealNodes {
-  readonly #world: World;
-  readonly #agents: LabAgent[];
+  #world: World | undefined;
+  readonly #agents: LabAgent[] = [];
   /** Each guest, and its disks as they were before the first backup. */
-  readonly #guests: Map<Guest, Record<string, string>>;
-
-  private constructor(world: World, agents: LabAgent[], guests: Map<Guest, Record<string, string>>) {
-    this.#world = world;
-    this.#agents = agents;
-    this.#guests = guests;
-  }
+  readonly #guests = new Map<Guest, Record<string, string>>();
 
   /** @param host where the controllers reach their agents */
-  static async start(admin: Rest, host: string): Promise<RealNodes> {
+  async start(admin: Rest, host: string): Promise<void> {
     const world = await startWorld({ nodes: COUNT, sharedPool: false });
-    const agents: LabAgent[] = [];
-    const guests = new Map<Guest, Record<string, string>>();
-    const nodes = new RealNodes(world, agents, guests);
-    try {
-      for (const node of world.nodes) {
-        for (let number = 0; number < GUESTS_EACH; number += 1) {
-          const guest = await world.defineTiny({ node, idle: true, dataDisks: [{ sizeMiB: 32 }] });
-          await guest.start();
-          guests.set(guest, await guest.disks());
-        }
-        const agent = await makeAgent({
-          node,
-          dir: join(world.dir, `agent-${node.name}`),
-          port: FIRST_PORT + agents.length,
-          settings: {
-            listen: { address: host, port: FIRST_PORT + agents.length },
-            advertise: { address: host },
-          },
-        });
-        agents.push(agent);
-        await agent.enrol(admin.url, admin);
-        await agent.daemon.start();
+    this.#world = world;
+    for (const node of world.nodes) {
+      for (let number = 0; number < GUESTS_EACH; number += 1) {
+        const guest = await world.defineTiny({ node, idle: true, dataDisks: [{ sizeMiB: 32 }] });
+        await guest.start();
+        this.#guests.set(guest, await guest.disks());
       }
-      for (const { nodeId } of agents)
-        await waitFor(`the node ${nodeId}`, () => isKnown(admin, nodeId), WAIT_MS);
-    } catch (error) {
-      await nodes.end();
-      throw error;
+      const port = FIRST_PORT + this.#agents.length;
+      const dir = join(world.dir, `agent-${node.name}`);
+      const agent = await makeAgent({ node, dir, host, port });
+      this.#agents.push(agent);
+      await agent.enrol(admin.url, admin);
+      await agent.daemon.start();
     }
-    return nodes;
+    for (const { nodeId } of this.#agents)
+      await waitFor(`the node ${nodeId}`, () => isKnown(admin, nodeId), WAIT_MS);
   }
 
   /** Ids of their VMs. */
@@ -69,8 +49,9 @@ export class RealNodes {
     return Promise.all([...this.#guests.keys()].map(guest => guest.uuid()));
   }
 
-  /** What their agents have written down of what they were asked to begin. */
-  startedOperations(): StartedOperation[] {
+  /** Ends their agents, and reads what they have written down of what they were asked to begin: nobody else can while they run. */
+  async endAgents(): Promise<StartedOperation[]> {
+    for (const { daemon } of this.#agents) await daemon.stop();
     return this.#agents.flatMap(({ stateDir }) => {
       const journal = new Database(join(stateDir, 'journal.db'), { readonly: true });
       try {
@@ -92,7 +73,7 @@ export class RealNodes {
    */
   async faults(written: number): Promise<string[]> {
     const faults: string[] = [];
-    const files = this.#world.nodes.flatMap(({ pools }) => pools.flatMap(({ path }) => filesIn(path)));
+    const files = this.#world!.nodes.flatMap(({ pools }) => pools.flatMap(({ path }) => filesIn(path)));
     const archives = files.filter(name => name.endsWith('.tar')).length;
     if (archives !== written) faults.push(`${archives} archives of ${written} backups`);
     for (const [guest, disks] of this.#guests) {
@@ -105,8 +86,9 @@ export class RealNodes {
     return faults;
   }
 
+  /** When nothing else of this process is left. @throws Error when anything is */
   async end(): Promise<void> {
-    await this.#world.stop();
+    await this.#world?.stop();
   }
 }
 

@@ -71,7 +71,9 @@ export class ClusterWorld {
     await Promise.all(this.controllers.slice(1).map(({ daemon }) => daemon.start()));
     await this.#balance();
     if (nodes > 0) await this.#enrol({ nodes, vms });
-    if (hasRealNodes) this.#realNodes = await RealNodes.start(this.admin, network?.host ?? HERE);
+    if (!hasRealNodes) return;
+    this.#realNodes = new RealNodes();
+    await this.#realNodes.start(this.admin, network?.host ?? HERE);
   }
 
   /** By one address, whichever server takes changes, as behind any proxy of such servers. */
@@ -179,13 +181,13 @@ export class ClusterWorld {
     });
   }
 
-  /** What the agents were asked to begin. */
+  /** What the agents were asked to begin; the real ones end. */
   async startedOperations(): Promise<StartedOperation[]> {
     // the end of the order follows what it told
     const told = await this.tellAgents({ do: 'operations' });
     if (told.told !== 'operations') throw new Error(`the agents answered ${told.told}`);
     const simulated = told.operations.map(([id, kind, domain]) => ({ id, kind, domain }));
-    return [...simulated, ...(this.#realNodes?.startedOperations() ?? [])];
+    return [...simulated, ...((await this.#realNodes?.endAgents()) ?? [])];
   }
 
   /**
@@ -239,7 +241,6 @@ export class ClusterWorld {
     this.#isKept = false;
     for (const balancer of this.#balancers) await balancer.close();
     this.#agents?.kill('SIGKILL');
-    await this.#realNodes?.end();
     for (const { daemon } of this.controllers) {
       if (daemon.pid !== undefined) signalProcess(daemon.pid, 'SIGCONT');
       await daemon.kill();
@@ -248,6 +249,7 @@ export class ClusterWorld {
     await this.#follower?.remove();
     await this.#network?.remove();
     rmSync(this.dir, { recursive: true, force: true });
+    await this.#realNodes?.end();
   }
 }
 

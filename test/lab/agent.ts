@@ -12,6 +12,8 @@ import { run } from './run.ts';
 export interface AgentOptions {
   node: LabNode;
   dir: string;
+  /** Where it listens; default: this machine. */
+  host?: string;
   /** Default: a free one. */
   port?: number;
   /** Further settings, merged over ours at the top level. */
@@ -25,7 +27,7 @@ export class LabAgent {
   readonly port: number;
   readonly daemon: Daemon;
 
-  constructor(node: LabNode, dir: string, port: number) {
+  constructor(node: LabNode, dir: string, { host, port }: { host: string; port: number }) {
     this.node = node;
     this.dir = dir;
     this.port = port;
@@ -34,7 +36,7 @@ export class LabAgent {
       argv: agentArgv(dir),
       logFile: join(dir, 'agent.log'),
       node,
-      ready: () => listens(port),
+      ready: () => listens(host, port),
     });
   }
 
@@ -69,13 +71,13 @@ export class LabAgent {
 
 /** Settings and port of an agent; after `enrol`, `daemon.start()` starts it. */
 export async function makeAgent(options: AgentOptions): Promise<LabAgent> {
-  const { node, dir } = options;
+  const { node, dir, host = '127.0.0.1' } = options;
   const port = options.port ?? (await freePort());
   mkdirSync(dir, { recursive: true });
   const settings = {
     state_dir: join(dir, 'state'),
-    listen: { address: '127.0.0.1', port },
-    advertise: { address: '127.0.0.1' },
+    listen: { address: host, port },
+    advertise: { address: host },
     tls: { dir: join(dir, 'tls') },
     base_data_pool: node.pool(0).name,
     shutdown: { drain_timeout_seconds: 1, undo_timeout_seconds: 30 },
@@ -83,16 +85,16 @@ export async function makeAgent(options: AgentOptions): Promise<LabAgent> {
     ...options.settings,
   };
   writeFileSync(join(dir, 'agent.yaml'), stringify(settings));
-  return new LabAgent(node, dir, port);
+  return new LabAgent(node, dir, { host, port });
 }
 
 export function agentArgv(dir: string): [string, ...string[]] {
   return [NODE_BIN, programFile('virtkeep-agent'), '--config', join(dir, 'agent.yaml')];
 }
 
-function listens(port: number): Promise<boolean> {
+function listens(host: string, port: number): Promise<boolean> {
   return new Promise(resolve => {
-    const socket = connect(port, '127.0.0.1', () => {
+    const socket = connect(port, host, () => {
       socket.destroy();
       resolve(true);
     });
