@@ -32,6 +32,8 @@ const TABS = 8;
 const SHELL_KB = 200;
 const PAINT_MS = 350;
 const MAIN_THREAD_PERCENT = 35;
+/** In a page: whether its list has all rows. */
+const ROWS = `document.querySelectorAll('tbody a').length >= ${PER_PAGE}`;
 
 await buildPages();
 const web = await startScaleWorld();
@@ -92,8 +94,6 @@ function clickToPaint(page: Page, button: string, isThere: string): Promise<numb
   })`);
 }
 
-const ROWS = `document.querySelectorAll('tbody a').length >= ${PER_PAGE}`;
-
 async function nextPage(page: Page): Promise<BenchRow> {
   await whenSo(page, ROWS);
   const times: number[] = [];
@@ -108,8 +108,8 @@ async function nextPage(page: Page): Promise<BenchRow> {
 async function fromElsewhere(page: Page): Promise<BenchRow> {
   const times: number[] = [];
   for (let round = 0; round < ROUNDS; round += 1) {
-    await page.getByRole('link', { name: 'Pools', exact: true }).click();
-    await page.getByRole('heading', { level: 1, name: 'Pools' }).waitFor();
+    await page.getByRole('link', { name: 'Data pools', exact: true }).click();
+    await page.getByRole('heading', { level: 1, name: 'Data pools' }).waitFor();
     await idle(page);
     times.push(await clickToPaint(page, 'nav a[href$="/vms"]', ROWS));
     await idle(page);
@@ -117,30 +117,25 @@ async function fromElsewhere(page: Page): Promise<BenchRow> {
   return paintRow(`the first ${PER_PAGE}, from another page`, times);
 }
 
-const paintRow = (name: string, times: readonly number[]): BenchRow => ({
-  name,
-  value: median(times),
-  unit: 'ms',
-  target: PAINT_MS,
-  note: `${times.length} times, the longest ${Math.max(...times).toFixed(0)} ms`,
-});
+function paintRow(name: string, times: readonly number[]): BenchRow {
+  const note = `${times.length} times, the longest ${Math.max(...times).toFixed(0)} ms`;
+  return { name, value: median(times), unit: 'ms', target: PAINT_MS, note };
+}
 
 /** Until the page has nothing left to do. */
 async function idle(page: Page): Promise<void> {
   await page.evaluate('new Promise(resolve => requestIdleCallback(resolve))');
 }
 
-/** Seconds in which the page's main thread worked, by the clock and by its processor time, so far. */
-async function worked(page: Page): Promise<{ clock: number; processor: number }> {
+/** @returns reads for how many seconds the page's main thread has worked since, by the clock and by its processor time */
+async function workOf(page: Page): Promise<() => Promise<{ clock: number; processor: number }>> {
   const session = await page.context().newCDPSession(page);
-  try {
-    await session.send('Performance.enable');
+  await session.send('Performance.enable');
+  return async () => {
     const { metrics } = await session.send('Performance.getMetrics');
     const value = (wanted: string) => metrics.find(({ name }) => name === wanted)?.value ?? Number.NaN;
     return { clock: value('TaskDuration'), processor: value('ThreadTime') };
-  } finally {
-    await session.detach();
-  }
+  };
 }
 
 async function showTasks(page: Page): Promise<void> {
@@ -153,9 +148,10 @@ async function fiftyTasks(page: Page, tasks: readonly Running[]): Promise<BenchR
   const pump = new Pump(tasks, PER_SECOND);
   // what begins and compiles is over
   await sleep(WATCHED_MS / 3);
-  const [before, fromMs] = [await worked(page), performance.now()];
+  const work = await workOf(page);
+  const [before, fromMs] = [await work(), performance.now()];
   await sleep(WATCHED_MS);
-  const [after, ms] = [await worked(page), performance.now() - fromMs];
+  const [after, ms] = [await work(), performance.now() - fromMs];
   const told = pump.stop();
   const percent = (seconds: number) => (100_000 * seconds) / ms;
   return {

@@ -114,7 +114,7 @@ async function fill(world: WebWorld): Promise<Picture[]> {
     ['notifications', 'notifications', 'Notifications'],
     ['notifications-sent', 'notifications/sent', 'Notifications'],
     ['account', 'account', 'Account'],
-    ['not-found', 'nowhere', 'Not found'],
+    ['not-found', 'nowhere', 'There is no such page.'],
   ];
 }
 

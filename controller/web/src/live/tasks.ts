@@ -1,15 +1,17 @@
 /**
  * The newest record of each task that the stream told of. Fifty running ones change hundreds of times a second: each is drawn by who
- * shows it, at most once a frame, and no list is asked for anew.
+ * shows it, a few times a second, and no list is asked for anew.
  */
-import { useCallback, useSyncExternalStore } from 'react';
+import { useCallback, useRef, useSyncExternalStore } from 'react';
 import type { Task } from '../api/client.ts';
 
 const MAX_KEPT = 500;
+/** Between two drawings: to lay a page out and paint it costs more than what changes on it. */
+const DRAW_MS = 200;
 const newest = new Map<string, Task>();
 const listeners = new Map<string, Set<() => void>>();
 const changed = new Set<string>();
-/** Whether the next frame draws what has changed. */
+/** Whether what has changed is about to be drawn. */
 let isDue = false;
 
 /** Keeps what the stream told. */
@@ -27,7 +29,7 @@ export function putTask(task: Task): void {
 function drawSoon(): void {
   if (isDue) return;
   isDue = true;
-  requestAnimationFrame(flush);
+  setTimeout(() => requestAnimationFrame(flush), DRAW_MS);
 }
 
 function flush(): void {
@@ -47,6 +49,26 @@ export function forgetTasks(): void {
 /** The task as it is now, given how a list told it. */
 export function useTask(task: Task): Task {
   const { id } = task;
+  const told = useTold(id, () => newest.get(id));
+  return told === undefined || isOver(task) ? task : told;
+}
+
+/** Whether the task is over now, and what may be done with it; it is the same for as long as that is, however far the task comes. */
+export function useTaskState(task: Task): Task {
+  const { id } = task;
+  const last = useRef(task);
+  const told = useTold(id, () => {
+    const now = newest.get(id) ?? task;
+    if (stateOf(now) !== stateOf(last.current)) last.current = now;
+    return last.current;
+  });
+  return isOver(task) ? task : told;
+}
+
+const stateOf = ({ status, permissions }: Task): string => JSON.stringify([status, permissions]);
+
+/** What `look` finds, whenever the stream has told of the task. */
+function useTold<T>(id: string, look: () => T): T {
   const subscribe = useCallback(
     (listener: () => void) => {
       const all = listeners.get(id) ?? new Set();
@@ -58,8 +80,7 @@ export function useTask(task: Task): Task {
     },
     [id],
   );
-  const told = useSyncExternalStore(subscribe, () => newest.get(id));
-  return told === undefined || isOver(task) ? task : told;
+  return useSyncExternalStore(subscribe, look);
 }
 
 /** Its outcome stands. */

@@ -7,7 +7,7 @@ import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link } from 'react-router';
 import { answer, api, list, type Task } from '../api/client.ts';
-import { isOver, useTask } from '../live/tasks.ts';
+import { isOver, useTaskState } from '../live/tasks.ts';
 import { useWords } from '../texts/index.tsx';
 import { ActionButton } from './actions.tsx';
 import { cancelReason } from './reasons.ts';
@@ -159,7 +159,7 @@ function Cancel({ task: told }: { task: Task }) {
   const { texts } = useWords();
   const asked = useAsked();
   const { attempt } = useToasts();
-  const task = useTask(told);
+  const task = useTaskState(told);
   if (isOver(task)) return null;
   const reason = cancelReason(task, asked);
   const act = () =>

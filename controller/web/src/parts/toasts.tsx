@@ -3,7 +3,7 @@ import { Alert, AlertActionCloseButton, AlertGroup } from '@patternfly/react-cor
 import { createContext, type ReactNode, useCallback, useContext, useMemo, useState } from 'react';
 import { Link } from 'react-router';
 import type { Task } from '../api/client.ts';
-import { useTask } from '../live/tasks.ts';
+import { useTaskState } from '../live/tasks.ts';
 import { useWords } from '../texts/index.tsx';
 import { StatusLabel } from './labels.tsx';
 
@@ -73,7 +73,7 @@ function ToastAlert({ toast, close }: { toast: Toast; close: () => void }) {
 }
 
 function StartedTask({ task }: { task: Task }) {
-  const { status } = useTask(task);
+  const { status } = useTaskState(task);
   const { texts } = useWords();
   return (
     <>
