@@ -33,6 +33,11 @@ const OF_LOOKS = [
   'aria-hidden-focus',
   'scrollable-region-focusable',
 ];
+/** What can be used and runs out of the page, unless it can be scrolled to by buttons or with all around it. */
+const OUTSIDE = `[...document.querySelectorAll('button, a, input, select, textarea')]
+  .filter(one => one.getBoundingClientRect().right > innerWidth && one.checkVisibility())
+  .filter(one => !one.closest('.vk-scroll, [class*="c-tabs"]'))
+  .map(one => one.textContent || one.id)`;
 const IN_DARK = ['Overview', 'Virtual machines', 'Restore', 'Change a schedule', 'Calendar', 'Account'];
 
 const at = (path: string) => `${world.url}/ui/${path}`;
@@ -106,6 +111,8 @@ test('every page passes, some in dark and 320 pixels wide too, and nothing runs 
     }
     const width = await page.evaluate('document.documentElement.scrollWidth');
     if (Number(width) > 320) seen.faults.push(`${path}: ${width} pixels wide`);
+    for (const name of await page.evaluate<string[]>(OUTSIDE))
+      seen.faults.push(`${path}: ${name} is cut off`);
   }
   world.node.agent.succeed(task, {
     file: world.node.agent.setFile({ poolId: world.pool.id, domainId: world.domains.database.id }),

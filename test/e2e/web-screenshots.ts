@@ -48,7 +48,9 @@ async function fillMore({ rest, pool, domains }: WebWorld): Promise<string> {
   await db.insertInto('pool_samples').values(samples).execute();
   await poolForecasts.refresh(new Date());
   const { body: tag } = await rest.call('POST', '/api/tags/', { body: { verbose_name: 'important' } });
-  await rest.call('POST', `/api/tags/${tag.id}/add-entity/`, { body: { entity: domains.web.id } });
+  await rest.call('POST', `/api/tags/${tag.id}/add-entity/`, {
+    body: { entity_uuid: domains.web.id, entity_class: 'domain' },
+  });
   return `users/one/${dave.id}`;
 }
 
@@ -129,7 +131,8 @@ try {
   const pages = await fill(world);
   for (const { name, ...options } of LOOKS) {
     const seen = await look(world, options);
-    const take = (page: string) => seen.page.screenshot({ path: join(OUT, `${page}-${name}.png`) });
+    const take = (page: string) =>
+      seen.page.screenshot({ path: join(OUT, `${page}-${name}.png`), animations: 'disabled' });
     await seen.page.goto(`${world.url}/ui/`);
     await seen.page.getByLabel('User name').waitFor();
     await take('login');

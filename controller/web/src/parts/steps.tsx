@@ -59,7 +59,7 @@ export function Steps({ label, steps, submit, isBusy, act, cancel }: StepsProps)
         {step.name}
       </Title>
       {step.content}
-      <ActionList className="vk-block">
+      <ActionList className="vk-block vk-wrap">
         <ActionListItem>
           <Button
             isDisabled={!step.isReady || isBusy}

@@ -21,7 +21,14 @@ const WordsContext = createContext<Words | null>(null);
 function preferred(): Language {
   const chosen = setting('language');
   if (chosen === 'en' || chosen === 'ru') return chosen;
-  return navigator.languages.some(name => /^ru\b/i.test(name)) ? 'ru' : 'en';
+  return navigator.languages.map(languageOf).find(name => name === 'en' || name === 'ru') ?? 'en';
+}
+
+const languageOf = (tag: string): string => tag.toLowerCase().split('-', 1)[0] ?? '';
+
+/** The language with the region that the browser names: an Englishman writes days and hours as they do in England. */
+function regional(language: Language): string {
+  return navigator.languages.find(tag => languageOf(tag) === language) ?? language;
 }
 
 export function TextsProvider({ children }: { children: ReactNode }) {
@@ -32,7 +39,7 @@ export function TextsProvider({ children }: { children: ReactNode }) {
   }, [language]);
   const words = useMemo(() => {
     const texts = LANGUAGES[language];
-    return { texts, format: formatOf(language, texts.never, serverNow), language, choose };
+    return { texts, format: formatOf(regional(language), texts.never, serverNow), language, choose };
   }, [language]);
   return <WordsContext.Provider value={words}>{children}</WordsContext.Provider>;
 }

@@ -173,7 +173,7 @@ function Editor({ before: shown, first, reload }: EditorProps) {
       </Section>
       {error !== undefined && <Failure error={error} />}
       {before !== undefined && error instanceof ApiError && error.key === 'schedule_changed' && (
-        <ActionList>
+        <ActionList className="vk-wrap">
           <ActionListItem>
             <Button variant="secondary" onClick={() => void save(true)}>
               {words.saveAllTheSame}
@@ -186,7 +186,7 @@ function Editor({ before: shown, first, reload }: EditorProps) {
           </ActionListItem>
         </ActionList>
       )}
-      <ActionList>
+      <ActionList className="vk-wrap">
         <ActionListItem>
           <Button
             type="submit"
