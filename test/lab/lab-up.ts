@@ -8,7 +8,8 @@ try {
   const { env, nodes, agents } = await labUp(options);
   const envFile = relative(process.cwd(), `${options.dir}/env`);
   say(`up
-  REST     ${env.VIRTKEEP_URL}  (user ${env.VIRTKEEP_USER}, password ${env.VIRTKEEP_PASSWORD}; docs at /api/docs/)
+  pages    ${env.VIRTKEEP_URL}/ui/  (user ${env.VIRTKEEP_USER}, password ${env.VIRTKEEP_PASSWORD})
+  REST     ${env.VIRTKEEP_URL}  (docs at /api/docs/)
   CA       ${env.VIRTKEEP_CA}
 ${nodes.map((node, index) => `  ${node.name}    ${agents[index]!.nodeId}  virsh -c '${node.uri}' list --all`).join('\n')}
   guest    ${env.VIRTKEEP_VM}

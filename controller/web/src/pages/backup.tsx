@@ -167,7 +167,7 @@ function BackupWizard({ domains }: { domains: readonly Domain[] }) {
           content: (
             <>
               {error !== undefined && <Failure error={error} />}
-              <Review count={possible.length} name={only?.verbose_name} choices={choices} />
+              <Review domains={possible} choices={choices} nodes={nodes.data?.results ?? []} />
             </>
           ),
         },
@@ -222,13 +222,16 @@ interface ChoicesFormProps {
   set: (changes: Partial<Choices>) => void;
 }
 
-function ChoicesForm({ choices, isPoolNeeded, set }: ChoicesFormProps) {
-  const { texts } = useWords();
-  const words = texts.backup;
-  const pools = useQuery({
+const usePools = () =>
+  useQuery({
     queryKey: ['pools', 'all'],
     queryFn: () => list<Pool>(api.GET('/api/data-pools/', { params: { query: { limit: 1000 } } })),
   });
+
+function ChoicesForm({ choices, isPoolNeeded, set }: ChoicesFormProps) {
+  const { texts } = useWords();
+  const words = texts.backup;
+  const pools = usePools();
   const kinds: [Kind, string, string | undefined][] = [
     ['full', words.full, undefined],
     ['incremental', words.incremental, words.incrementalText],
@@ -289,12 +292,20 @@ function ChoicesForm({ choices, isPoolNeeded, set }: ChoicesFormProps) {
   );
 }
 
-function Review({ count, name, choices }: { count: number; name: string | undefined; choices: Choices }) {
+interface ReviewProps {
+  domains: readonly Domain[];
+  choices: Choices;
+  nodes: readonly NodeRecord[];
+}
+
+function Review({ domains, choices, nodes }: ReviewProps) {
   const { texts } = useWords();
   const words = texts.backup;
+  const [first] = domains;
   const said = [
-    name ?? words.of(count),
+    domains.length === 1 && first ? first.verbose_name : words.of(domains.length),
     words[choices.kind],
+    usePlace(domains, choices, nodes),
     choices.compress ? words.compress : '',
     choices.hash_sum ? words.hash : '',
     choices.protected ? words.protect : '',
@@ -311,4 +322,21 @@ function Review({ count, name, choices }: { count: number; name: string | undefi
         ))}
     </Content>
   );
+}
+
+/** Where the backups go, in words: also where that was left to the nodes. */
+function usePlace(
+  domains: readonly Domain[],
+  { kind, datapool }: Choices,
+  nodes: readonly NodeRecord[],
+): string {
+  const { texts } = useWords();
+  const pools = usePools().data?.results ?? [];
+  const nameOf = (wanted: string | null | undefined) =>
+    pools.find(({ id }) => id === wanted)?.verbose_name ?? '';
+  if (datapool !== '') return `${texts.common.pool}: ${nameOf(datapool)}`;
+  if (kind === 'increment') return texts.backup.anyPool;
+  const bases = nodes.filter(({ id }) => domains.some(({ node }) => node.id === id));
+  const names = new Set(bases.map(({ base_datapool }) => nameOf(base_datapool)));
+  return [texts.backup.defaultPool, [...names].join(', ')].filter(text => text !== '').join(': ');
 }

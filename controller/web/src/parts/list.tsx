@@ -51,18 +51,15 @@ export function useList(filters: readonly string[] = [], orders: readonly string
   const name = params.get('name') ?? '';
   const asked = params.get('order') ?? '';
   const order = orders.some(one => fieldOf(one) === fieldOf(asked)) ? asked : (orders[0] ?? '');
-  const set = (changes: Record<string, string>) =>
-    setParams(
-      before => {
-        const next = new URLSearchParams(before);
-        // what is looked for is on another page then
-        for (const [key, value] of Object.entries({ page: '', ...changes }))
-          if (value === '') next.delete(key);
-          else next.set(key, value);
-        return next;
-      },
-      { replace: true },
-    );
+  const set = (changes: Record<string, string>) => {
+    // as the address is now, and not when this was drawn: what was chosen a moment ago, while somebody typed, stays chosen
+    const next = new URLSearchParams(window.location.search);
+    // what is looked for is on another page then
+    for (const [key, value] of Object.entries({ page: '', ...changes }))
+      if (value === '') next.delete(key);
+      else next.set(key, value);
+    setParams(next, { replace: true });
+  };
   return {
     page,
     perPage,
