@@ -126,6 +126,20 @@ const clusterSchema = z.strictObject({
   lease_s: z.number().min(5).max(300).default(15),
 });
 
+/** What an administrator may also set while the controller runs (`services/settings`), by its place in this file. */
+export const CHANGEABLE = {
+  'schedules.per_node': schedulesSchema.shape.per_node,
+  'schedules.per_pool': schedulesSchema.shape.per_pool,
+  'protection.grace_hours': protectionSchema.shape.grace_hours,
+  'protection.max_age_days': protectionSchema.shape.max_age_days,
+  'notifications.daily_at': notificationsSchema.shape.daily_at,
+  'keep.tasks_days': keepSchema.shape.tasks_days,
+  'keep.events_days': keepSchema.shape.events_days,
+  'keep.runs_days': keepSchema.shape.runs_days,
+  'keep.audit_days': keepSchema.shape.audit_days,
+  'keep.notifications_days': keepSchema.shape.notifications_days,
+} as const;
+
 const apiSchema = z.strictObject({
   /** Adds the product's own spelling of guest-command fields (`qemu_cmd`). */
   emulator_name: z.enum(['qemu']).optional(),

@@ -60,6 +60,7 @@ const ADMINISTER = [
   'backup.sign',
   'library.upload',
   'notification.manage',
+  'settings.manage',
 ] as const;
 
 export type Permission = (typeof READ)[number] | (typeof OPERATE)[number] | (typeof ADMINISTER)[number];

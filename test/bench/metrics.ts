@@ -122,8 +122,8 @@ const protection = new ProtectionService({
   inventory,
   tags: { has: () => true },
   tell: () => {},
-  maxAgeDays: 7,
-  keepDays: 180,
+  maxAgeDays: () => 7,
+  keepDays: () => 180,
 });
 const loadFrom = performance.now();
 await protection.load();

@@ -91,6 +91,7 @@ test('every page passes, some in dark and 320 pixels wide too, and nothing runs 
     ['users/one/1', 'the-administrator'],
     ['certificates', 'Certificates'],
     ['notifications', 'Notifications'],
+    ['settings', 'Settings'],
     ['account', 'Account'],
     ['nowhere', 'There is no such page.'],
   ];

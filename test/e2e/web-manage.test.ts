@@ -208,6 +208,27 @@ test('one login of a user is ended and another one stays; the user is removed', 
   expect(await own.getAttribute('aria-disabled')).toBe('true');
 });
 
+test('a setting of the controller is changed while it runs, and is that of its file again', async () => {
+  const perNode = 'Scheduled backups at a time on one node (0: no limit)';
+  await logIn(seen, at('settings'));
+  await choose(perNode, 'Change');
+  await dialog().getByLabel('Value').fill('2000');
+  await dialog().getByRole('button', { name: 'Save' }).click();
+  await dialog().locator('#setting-value-help').waitFor();
+  await forgiveOne(400);
+  await dialog().getByLabel('Value').fill('4');
+  await seen.inspect();
+  await dialog().getByRole('button', { name: 'Save' }).click();
+  await dialog().waitFor({ state: 'detached' });
+  await row(perNode).getByRole('cell', { name: '4', exact: true }).waitFor();
+  expect(world.rest.services.config.schedules.per_node).toBe(4);
+  await choose(perNode, 'As in the file');
+  await dialog().getByRole('button', { name: 'As in the file' }).click();
+  await dialog().waitFor({ state: 'detached' });
+  await row(perNode).getByRole('cell', { name: '2', exact: true }).first().waitFor();
+  expect(world.rest.services.config.schedules.per_node).toBe(2);
+});
+
 test('the login of a page is ended on it, and the password is asked for', async () => {
   await logIn(seen, at('account'), 'the-auditor');
   await row('this one').getByRole('button').click();

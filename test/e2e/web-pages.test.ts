@@ -148,7 +148,7 @@ test('machines are found, chosen and backed up together, and a task is stopped',
   await log.getByText('estimate').waitFor();
   world.node.agent.progress(first.operation, 'copy', 1n << 29n, (1n << 29n) + 240_000n);
   await log.getByText('copy').waitFor();
-  await page.getByText('about 4 min left', { exact: false }).waitFor();
+  await page.getByText('about 4 min', { exact: false }).waitFor();
   await seen.inspect();
   await page.getByRole('button', { name: `Stop Back up ${first.vm}` }).click();
   await until(() => isOver(first.operation));

@@ -114,6 +114,7 @@ async function fill(world: WebWorld): Promise<Picture[]> {
     ['user', dave, 'dave'],
     ['certificates', 'certificates', 'Certificates'],
     ['notifications', 'notifications', 'Notifications'],
+    ['settings', 'settings', 'Settings'],
     ['notifications-sent', 'notifications/sent', 'Notifications'],
     ['account', 'account', 'Account'],
     ['not-found', 'nowhere', 'There is no such page.'],

@@ -16,6 +16,7 @@ import { addPower } from './commands/power.ts';
 import { addProtection } from './commands/protection.ts';
 import { addRestore } from './commands/restore.ts';
 import { addSchedules } from './commands/schedules.ts';
+import { addSettings } from './commands/settings.ts';
 import { addSnapshots } from './commands/snapshots.ts';
 import { addTags } from './commands/tags.ts';
 import { addTasks } from './commands/tasks.ts';
@@ -55,6 +56,7 @@ function buildProgram(): Command {
   addCertificates(program);
   addNotifications(program);
   addTags(program);
+  addSettings(program);
   addUsers(program);
   addJournal(program);
   addCompletion(program);

@@ -13,6 +13,7 @@ import { EventService } from './journal/events.ts';
 import { MetricSources } from './monitoring/sources.ts';
 import { NotificationService } from './notifications/notifications.ts';
 import type { CoreServices } from './services.ts';
+import { changeable, SettingService } from './settings/settings.ts';
 import { IdempotencyService } from './tasks/idempotency.ts';
 import { TaskService } from './tasks/tasks.ts';
 
@@ -28,7 +29,8 @@ export interface CoreDependencies {
 
 /** The services that need no node. */
 export function createCoreServices(dependencies: CoreDependencies): CoreServices {
-  const { config, log, db, signer, draining, acting = ALONE } = dependencies;
+  const { log, db, signer, draining, acting = ALONE } = dependencies;
+  const config = changeable(dependencies.config);
   const changes = new ChangeFeed();
   const events = new EventService(db, changes);
   const users = new UserService(db);
@@ -65,6 +67,7 @@ export function createCoreServices(dependencies: CoreDependencies): CoreServices
       lifetimeMs: config.auth.token_lifetime_s * 1000,
     }),
     audit: new AuditService(db, config.keep),
+    settings: new SettingService({ db, config, log }),
     notifications,
     idempotency: new IdempotencyService(
       db,

@@ -154,8 +154,8 @@ export function createNodeServices(
     tell: id => {
       if (inventory.domains.has(id)) tell({ kind: 'domain', id, action: 'changed' });
     },
-    maxAgeDays: config.protection.max_age_days,
-    keepDays: config.keep.tasks_days,
+    maxAgeDays: () => config.protection.max_age_days,
+    keepDays: () => config.keep.tasks_days,
   });
   core.metricSources.setInventory(inventoryMeasures({ inventory, links, protection }));
   backupFiles.setPointWatcher(ids => protection.filesChanged(ids));
@@ -257,11 +257,11 @@ export function createNodeServices(
     limits: () => ({ perNode: config.schedules.per_node, perPool: config.schedules.per_pool }),
     isReady: nodeId => links.isConnected(nodeId) && inventory.nodes.get(nodeId)?.row.service_mode === 0,
     tell: (id, action) => changes.publish({ kind: 'scheduled_task', entityId: id, action }),
-    graceMs: config.protection.grace_hours * 3_600_000,
+    graceMs: () => config.protection.grace_hours * 3_600_000,
     notifications: core.notifications,
     protection: () => protection.list({}).rows.map(row => protection.record(row)),
-    maxAgeDays: config.protection.max_age_days,
-    dailyAt: config.notifications.daily_at,
+    maxAgeDays: () => config.protection.max_age_days,
+    dailyAt: () => config.notifications.daily_at,
   });
   protection.setCoverage(coverage);
   core.metricSources.setSchedules(coverage);
@@ -306,6 +306,7 @@ export function createNodeServices(
   const load = () => {
     loaded ??= (async () => {
       await continueSequences(db);
+      await core.settings.load();
       await inventory.load();
       await tags.load();
       await protection.load();

@@ -33,6 +33,7 @@ import type { PoolService } from './pools/pools.ts';
 import type { ProtectionService } from './protection/protection.ts';
 import type { Scheduler } from './schedules/scheduler.ts';
 import type { ScheduleService } from './schedules/schedules.ts';
+import type { SettingService } from './settings/settings.ts';
 import type { TagService } from './tags/tags.ts';
 import type { IdempotencyService } from './tasks/idempotency.ts';
 import type { MultiTasks } from './tasks/multi-tasks.ts';
@@ -51,6 +52,7 @@ export interface CoreServices {
   sessions: SessionService;
   tokens: TokenService;
   audit: AuditService;
+  settings: SettingService;
   notifications: NotificationService;
   idempotency: IdempotencyService;
   metricSources: MetricSources;

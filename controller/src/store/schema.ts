@@ -40,6 +40,7 @@ export interface Schema {
   notification_targets: NotificationTargetRow;
   notifications: NotificationRow;
   row_counts: RowCountRow;
+  settings: SettingRow;
   sealed_keys: SealedKeyRow;
 }
 
@@ -527,6 +528,14 @@ export interface NotificationRow {
   /** Why the last attempt failed; of what was sent, what is to be known of it. */
   reason: string;
   created: string;
+}
+
+/** A setting that is another one than in the file of the controller. */
+export interface SettingRow {
+  name: string;
+  /** JSON. */
+  value: string;
+  modified: string;
 }
 
 /** A key that several controllers share, sealed with one that is in a file of each. */

@@ -39,6 +39,7 @@ export const TABLES: readonly (readonly [keyof Schema, readonly string[]])[] = [
   ['retention_decisions', ['id']],
   ['notification_targets', ['id']],
   ['notifications', ['id']],
+  ['settings', ['name']],
   ['sealed_keys', ['name']],
   ['row_counts', ['of_table', 'first', 'second']],
 ];

@@ -28,6 +28,7 @@ const Account = lazy(() => import('./pages/account.tsx'));
 const Notifications = lazy(() => import('./pages/notifications/page.tsx'));
 const Audit = lazy(() => import('./pages/audit.tsx'));
 const Import = lazy(() => import('./pages/import/page.tsx'));
+const Settings = lazy(() => import('./pages/settings.tsx'));
 const Certificates = lazy(() => import('./pages/certificates.tsx'));
 const Tags = lazy(() => import('./pages/tags.tsx'));
 const NotFound = lazy(() => import('./pages/not-found.tsx'));
@@ -104,6 +105,7 @@ function Pages({ session, lapse, leave }: PagesProps) {
                 <Route path="pools" element={<Pools />} />
                 <Route path="events" element={<Events />} />
                 <Route path="audit" element={<Audit />} />
+                <Route path="settings" element={<Settings />} />
                 <Route path="certificates" element={<Certificates />} />
                 <Route path="tags" element={<Tags />} />
                 <Route path="users" element={<Users />} />

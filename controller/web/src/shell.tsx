@@ -51,6 +51,7 @@ const MENU: readonly [string, keyof Texts['nav'], string?][] = [
   ['/users', 'users', 'user.read'],
   ['/notifications', 'notifications', 'notification.manage'],
   ['/certificates', 'certificates', 'certificate.manage'],
+  ['/settings', 'settings', 'settings.manage'],
 ];
 /** For so long an interruption is no news: a browser connects anew by itself. */
 const PATIENCE_MS = 5000;

@@ -446,6 +446,25 @@ describe('backup files', () => {
   });
 });
 
+describe('settings', () => {
+  const setting = { name: 'schedules.per_node', value: 4, from_file: 2, modified: 'x' };
+
+  test('are listed', async () => {
+    script = () => page([setting]);
+    expect((await run(['settings'])).stdout).toBe('schedules.per_node\t4\t2\tx\n');
+  });
+
+  test.each([
+    [['set', 'schedules.per_node', '4'], 4],
+    [['set', 'notifications.daily_at', '06:30'], '06:30'],
+    [['reset', 'schedules.per_node'], null],
+  ])('%j', async (args, value) => {
+    script = () => ({ body: setting });
+    expect((await run(['settings', ...args])).stdout).toBe('schedules.per_node: 4\n');
+    expect(seen[0]).toMatchObject({ method: 'PUT', path: '/api/settings/', body: { name: args[1], value } });
+  });
+});
+
 describe('disks of another VM', () => {
   const disk = {
     id: FILE,

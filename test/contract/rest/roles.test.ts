@@ -27,6 +27,8 @@ const TABLE: Record<string, string> = {
   'GET /api/controllers/base-version/': USERS,
   'GET /api/controllers/system-time/': USERS,
   'GET /api/overview/': USERS,
+  'GET /api/settings/': USERS,
+  'PUT /api/settings/': 'A',
   'GET /healthz': EVERYBODY,
   'GET /readyz': EVERYBODY,
   // accounts; users and tokens of others

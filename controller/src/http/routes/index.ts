@@ -21,6 +21,7 @@ import { poolRoutes } from './pools.ts';
 import { protectionRoutes } from './protection.ts';
 import { scheduleRoutes } from './schedules.ts';
 import { sessionRoutes } from './session.ts';
+import { settingRoutes } from './settings.ts';
 import { snapshotRoutes } from './snapshots.ts';
 import { systemRoutes } from './system.ts';
 import { tagRoutes } from './tags.ts';
@@ -42,6 +43,7 @@ export const ROUTES: readonly RouteModule[] = [
   taskRoutes,
   eventRoutes,
   auditRoutes,
+  settingRoutes,
   nodeRoutes,
   wholeRoutes,
   certificateRoutes,

@@ -54,6 +54,7 @@ import {
   RunSchema,
   ScheduleSchema,
 } from './schedule.ts';
+import { SettingSchema } from './setting.ts';
 import { SnapshotSchema } from './snapshot.ts';
 import { TagSchema } from './tag.ts';
 import { MultiResultSchema, TaskAccepted, TaskRecordSchema, TaskResponse } from './task.ts';
@@ -87,6 +88,7 @@ const SCHEMAS: readonly TSchema[] = [
   GuestInfoSchema,
   DomainSchema,
   ProtectionSchema,
+  SettingSchema,
   OverviewSchema,
   FileSchema,
   VerifiedFileSchema,

@@ -50,8 +50,8 @@ async function service(now = NOW): Promise<ProtectionService> {
     inventory,
     tags: { has: () => true },
     tell: id => told.push(id),
-    maxAgeDays: 7,
-    keepDays: 180,
+    maxAgeDays: () => 7,
+    keepDays: () => 180,
     now: () => now,
   });
   await made.load();
@@ -386,8 +386,8 @@ describe('a page', () => {
       inventory,
       tags: { has: (id, tag) => tag === undefined || id.endsWith('1') },
       tell: () => {},
-      maxAgeDays: 7,
-      keepDays: 180,
+      maxAgeDays: () => 7,
+      keepDays: () => 180,
       now: () => clock,
     });
     await protection.load();

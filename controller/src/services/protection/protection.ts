@@ -31,9 +31,9 @@ export interface ProtectionDependencies {
   tags: { has(entityId: string, tagId: string | undefined): boolean };
   /** Called for each VM whose protection has changed otherwise than by the passing of time. */
   tell: (domainId: string) => void;
-  maxAgeDays: number;
+  maxAgeDays: () => number;
   /** What became of the backups of a VM that is gone is forgotten after so long. */
-  keepDays: number;
+  keepDays: () => number;
   /** ms since 1970. */
   now?: () => number;
 }
@@ -179,7 +179,7 @@ export class ProtectionService {
     for (const { domain_id: id } of await db.selectFrom('protection_exclusions').selectAll().execute())
       this.#excluded.add(id);
     await this.attempts.load();
-    const before = new Date(this.#now() - keepDays * DAY_MS).toISOString();
+    const before = new Date(this.#now() - keepDays() * DAY_MS).toISOString();
     await this.attempts.prune(before, id => inventory.domains.has(id));
   }
 
@@ -240,7 +240,7 @@ export class ProtectionService {
       ...(this.#points.get(id) ?? NO_POINTS),
       lastAttempt: this.attempts.of(id),
       expectations: this.#coverage.expectationsOf(id),
-      maxAgeMs: this.#dependencies.maxAgeDays * DAY_MS,
+      maxAgeMs: this.#dependencies.maxAgeDays() * DAY_MS,
     };
   }
 

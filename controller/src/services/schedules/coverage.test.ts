@@ -20,7 +20,7 @@ beforeEach(async () => {
       found: entities.map(id => ({ id, name: id, nodeIds: [], tags: [] })),
       missing: [],
     }),
-    graceMs: 6 * HOUR_MS,
+    graceMs: () => 6 * HOUR_MS,
     queue: () => ({ length: 0, oldest: null }),
     log: SILENT,
   });

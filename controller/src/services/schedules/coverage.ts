@@ -20,7 +20,7 @@ export interface CoverageDependencies {
   clock: Clock;
   targets: (definition: ScheduleDefinition) => Targets;
   /** How long after a due time its backup may take. */
-  graceMs: number;
+  graceMs: () => number;
   queue: () => QueueMeasures;
   log: Logger;
 }
@@ -121,7 +121,7 @@ export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
     definition: ScheduleDefinition,
     now: number,
   ): Expectation {
-    const { graceMs } = this.#dependencies;
+    const graceMs = this.#dependencies.graceMs();
     const times = dueTimesOf(definition);
     const due = latestDue(times, Date.parse(created), now - graceMs);
     // of a task that was due only that it goes on is asked: its due times are looked for each minute

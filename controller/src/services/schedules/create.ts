@@ -27,7 +27,7 @@ export interface ScheduleDependencies
   draining: AbortSignal;
   log: Logger;
   /** How long after a due time its backup may take before the VM counts as late. */
-  graceMs: number;
+  graceMs: () => number;
 }
 
 /** Between two ticks: one with nothing due is one look at an index. */

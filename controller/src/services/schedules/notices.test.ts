@@ -29,9 +29,9 @@ const make = (dailyAt = '07:00') =>
     },
     backupFiles: { find: async () => ({ filename: 'a.tar', size: 7 }) } as unknown as BackupFiles,
     protection: () => vms,
-    maxAgeDays: 7,
+    maxAgeDays: () => 7,
     clock: { now: () => new Date(now) },
-    dailyAt,
+    dailyAt: () => dailyAt,
     timeZone: 'Europe/Berlin',
     log: {} as Logger,
   });

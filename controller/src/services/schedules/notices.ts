@@ -17,10 +17,10 @@ export interface NoticeDependencies {
   backupFiles: BackupFiles;
   /** The protection of all VMs, and the days that a backup may be old. */
   protection: () => ProtectionRecord[];
-  maxAgeDays: number;
+  maxAgeDays: () => number;
   clock: Clock;
   /** HH:MM in the zone: when people are told of all VMs. */
-  dailyAt: string;
+  dailyAt: () => string;
   timeZone: string;
   log: Logger;
 }
@@ -79,7 +79,7 @@ export class Notices {
 
   async #daily(now: Date): Promise<void> {
     const { dailyAt, timeZone, notifications, protection, maxAgeDays } = this.#dependencies;
-    const date = dayToTell(new ZoneTime(timeZone).wallTime(now.getTime()), dailyAt);
+    const date = dayToTell(new ZoneTime(timeZone).wallTime(now.getTime()), dailyAt());
     if (date === this.#told) return;
     const vms = protection();
     const told = vms.map(vmOf);
@@ -92,7 +92,7 @@ export class Notices {
     const alarming = vms.filter(({ state }) => ALARMING.includes(state)).map(vmOf);
     if (alarming.length > 0)
       await notifications.raise(
-        { event: 'protection_late', data: { days: maxAgeDays, vms: alarming } },
+        { event: 'protection_late', data: { days: maxAgeDays(), vms: alarming } },
         { key: `late ${date}`, now },
       );
     this.#told = date;

@@ -117,6 +117,7 @@ export type Tag = Schemas['Tag'];
 export type Vdisk = Schemas['Vdisk'];
 export type NotificationTarget = Schemas['NotificationTarget'];
 export type NotificationRecord = Schemas['Notification'];
+export type Setting = Schemas['Setting'];
 export type AuditRecord = Schemas['AuditRecord'];
 
 /** Of lists that the stream does not tell of. */
