@@ -69,14 +69,17 @@ const limitsSchema = z.strictObject({
   connections_per_address: z.number().int().min(1).max(1_000_000).default(500),
 });
 
+/** Of which no date before the first one comes. */
+const days = z.number().int().min(1).max(36_500);
+
 const keepSchema = z.strictObject({
-  tasks_days: z.number().int().min(1).default(180),
-  events_days: z.number().int().min(1).default(180),
+  tasks_days: days.default(180),
+  events_days: days.default(180),
   /** Runs of scheduled tasks. */
-  runs_days: z.number().int().min(1).default(400),
-  audit_days: z.number().int().min(1).default(730),
+  runs_days: days.default(400),
+  audit_days: days.default(730),
   /** What is not delivered by itself is given up after three days. */
-  notifications_days: z.number().int().min(7).default(90),
+  notifications_days: days.min(7).default(90),
   audit_records: z.number().int().min(1000).max(100_000_000).default(1_000_000),
 });
 
@@ -126,7 +129,10 @@ const clusterSchema = z.strictObject({
   lease_s: z.number().min(5).max(300).default(15),
 });
 
-/** What an administrator may also set while the controller runs (`services/settings`), by its place in this file. */
+/**
+ * What an administrator may also set while the controller runs (`services/settings`), by its place in this file. Not how long the audit is
+ * kept: whoever has an administrator's login is not to end it.
+ */
 export const CHANGEABLE = {
   'schedules.per_node': schedulesSchema.shape.per_node,
   'schedules.per_pool': schedulesSchema.shape.per_pool,
@@ -136,7 +142,6 @@ export const CHANGEABLE = {
   'keep.tasks_days': keepSchema.shape.tasks_days,
   'keep.events_days': keepSchema.shape.events_days,
   'keep.runs_days': keepSchema.shape.runs_days,
-  'keep.audit_days': keepSchema.shape.audit_days,
   'keep.notifications_days': keepSchema.shape.notifications_days,
 } as const;
 

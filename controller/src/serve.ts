@@ -74,7 +74,7 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   const forwarders = turn ? [FORWARDER_ADDRESS] : [];
   const app = await buildServer({ services, routes: ROUTES, tls: await serverTls(config, ca), forwarders });
   const endConnections = connectionEnder(app.server);
-  const peers = turn && (await listenForPeers({ config, ca, handle: app.routing }));
+  const peers = turn && (await listenForPeers({ config, log, ca, handle: app.routing }));
 
   const shutdown = new Shutdown({
     log,

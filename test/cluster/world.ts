@@ -245,11 +245,14 @@ export class ClusterWorld {
       if (daemon.pid !== undefined) signalProcess(daemon.pid, 'SIGCONT');
       await daemon.kill();
     }
-    await this.postgres?.remove();
-    await this.#follower?.remove();
-    await this.#network?.remove();
-    rmSync(this.dir, { recursive: true, force: true });
-    await this.#realNodes?.end();
+    try {
+      await this.postgres?.remove();
+      await this.#follower?.remove();
+      await this.#network?.remove();
+      rmSync(this.dir, { recursive: true, force: true });
+    } finally {
+      await this.#realNodes?.end();
+    }
   }
 }
 

@@ -220,12 +220,12 @@ test('a setting of the controller is changed while it runs, and is that of its f
   await seen.inspect();
   await dialog().getByRole('button', { name: 'Save' }).click();
   await dialog().waitFor({ state: 'detached' });
-  await row(perNode).getByRole('cell', { name: '4', exact: true }).waitFor();
+  await row(perNode).getByText('4', { exact: true }).waitFor();
   expect(world.rest.services.config.schedules.per_node).toBe(4);
   await choose(perNode, 'As in the file');
   await dialog().getByRole('button', { name: 'As in the file' }).click();
   await dialog().waitFor({ state: 'detached' });
-  await row(perNode).getByRole('cell', { name: '2', exact: true }).first().waitFor();
+  await row(perNode).getByText('2', { exact: true }).nth(1).waitFor();
   expect(world.rest.services.config.schedules.per_node).toBe(2);
 });
 

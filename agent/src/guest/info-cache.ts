@@ -135,7 +135,10 @@ export class InfoCache {
     this.#subscribedTo = libvirt;
     this.#unsubscribe.push(
       libvirt.on('agentLifecycle', ({ uuid, state }) => {
-        if (state === 'connected') this.request(uuid);
+        if (state !== 'connected') return;
+        const entry = this.#entries.get(uuid);
+        if (entry) this.#entries.set(uuid, { ...entry, failures: 0 });
+        this.request(uuid);
       }),
     );
   }

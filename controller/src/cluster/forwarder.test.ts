@@ -66,7 +66,7 @@ function end(server: Server | SecureServer) {
 
 /** A controller that acts. */
 async function acting(handle: Handle) {
-  const server = await listenForPeers({ config, ca, handle });
+  const server = await listenForPeers({ config, log, ca, handle });
   servers.push(server);
   epoch += 1;
   const place: ActingPlace = { address: `127.0.0.1:${(server.address() as AddressInfo).port}`, epoch };

@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer, type Server } from 'node:https';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
+import type { Logger } from '@virtkeep/shared/log';
 import type { ControllerConfig } from '../config.ts';
 import { limitBodyTimes, timeLimits } from '../http/connections.ts';
 import type { CertificateAuthority } from '../pki/index.ts';
@@ -20,12 +21,13 @@ export const FORWARDER_ADDRESS = '100::1';
 
 export interface PeerServerOptions {
   config: ControllerConfig;
+  log: Logger;
   ca: CertificateAuthority;
   handle: (request: IncomingMessage, response: ServerResponse) => void;
 }
 
 /** @returns the server, listening at `cluster.peer` @throws the error of the listening socket */
-export async function listenForPeers({ config, ca, handle }: PeerServerOptions): Promise<Server> {
+export async function listenForPeers({ config, log, ca, handle }: PeerServerOptions): Promise<Server> {
   const tls = async () => {
     const own = await peerCertificate(ca, 'server');
     return { key: own.privateKeyPem, cert: own.chainPem, ca: ca.certificatePem };
@@ -43,7 +45,10 @@ export async function listenForPeers({ config, ca, handle }: PeerServerOptions):
   );
   const renew = async () => server.setSecureContext(await tls());
   // the one before is good for days, in which it is tried again
-  const renewing = setInterval(() => void renew().catch(() => {}), PEER_RENEWAL_MS);
+  const renewing = setInterval(
+    () => void renew().catch(error => log.warn('no new certificate for other controllers', { error })),
+    PEER_RENEWAL_MS,
+  );
   server.once('close', () => clearInterval(renewing));
   // the others keep them; one that the end of a connection crossed would have to be sent again by the client
   server.keepAliveTimeout = 0;

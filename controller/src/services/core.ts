@@ -13,7 +13,7 @@ import { EventService } from './journal/events.ts';
 import { MetricSources } from './monitoring/sources.ts';
 import { NotificationService } from './notifications/notifications.ts';
 import type { CoreServices } from './services.ts';
-import { changeable, SettingService } from './settings/settings.ts';
+import { SettingService, withOwnSections } from './settings/settings.ts';
 import { IdempotencyService } from './tasks/idempotency.ts';
 import { TaskService } from './tasks/tasks.ts';
 
@@ -30,7 +30,7 @@ export interface CoreDependencies {
 /** The services that need no node. */
 export function createCoreServices(dependencies: CoreDependencies): CoreServices {
   const { log, db, signer, draining, acting = ALONE } = dependencies;
-  const config = changeable(dependencies.config);
+  const config = withOwnSections(dependencies.config);
   const changes = new ChangeFeed();
   const events = new EventService(db, changes);
   const users = new UserService(db);

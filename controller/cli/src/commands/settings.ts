@@ -27,7 +27,7 @@ export function addSettings(program: Command): void {
     });
   settings
     .command('set <name> <value>')
-    .description('change one, at once and for good')
+    .description('change one without a restart, for good')
     .action((name: string, value: string, _options, command: Command) =>
       put(name, /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value, command),
     );

@@ -30,7 +30,7 @@ export const settingRoutes: RouteModule = (app, services) => {
       config: { access: 'settings.manage' },
       schema: {
         tags,
-        summary: 'Change a setting, at once and for good, or let that of the file count again',
+        summary: 'Change a setting without a restart, for good, or let that of the file count again',
         body: body(
           { name: SettingNameText, value: nullable(SettingValueSchema, 'null: that of the file') },
           { name: 'schedules.per_node', value: 4 },

@@ -380,13 +380,14 @@ describe('a page', () => {
 
   test('is that of all of them judged and put in order anew, whatever becomes known and however time passes', async () => {
     const random = seededRandom(17);
+    let maxAgeDays = 7;
     for (let number = 0; number < 30; number += 1) known(`vm-${number}`, `n${number % 3}`);
     const protection = new ProtectionService({
       db,
       inventory,
       tags: { has: (id, tag) => tag === undefined || id.endsWith('1') },
       tell: () => {},
-      maxAgeDays: () => 7,
+      maxAgeDays: () => maxAgeDays,
       keepDays: () => 180,
       now: () => clock,
     });
@@ -400,6 +401,11 @@ describe('a page', () => {
       if (random(4) === 0) inventory.domains.delete(ids()[random(ids().length)]!);
       if (random(4) === 0) known(`new-${round}`);
       clock += random(3) === 0 ? random(3 * DAY_MS) : 0;
+      if (random(6) === 0) {
+        maxAgeDays = 1 + random(20);
+        // lists look once a second
+        clock += 1000;
+      }
       const filter = {
         state: random(2) === 0 ? PROTECTION_STATES[random(5)] : undefined,
         node: random(4) === 0 ? 'n1' : undefined,

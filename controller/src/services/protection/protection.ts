@@ -96,6 +96,7 @@ interface Judged {
   fromMs: number;
   untilMs: number;
   expectations: readonly Expectation[];
+  maxAgeDays: number;
 }
 
 /** Lists look so often whether the passing of time has made something of a VM. */
@@ -259,9 +260,10 @@ export class ProtectionService {
     const now = this.#now();
     const before = this.#judged.get(id);
     const expectations = this.#coverage.expectationsOf(id);
-    if (before?.expectations === expectations && now >= before.fromMs && now < before.untilMs)
-      return before.state;
-    const judged = { ...stateUntil(this.#factsOf(id), now), fromMs: now, expectations };
+    const maxAgeDays = this.#dependencies.maxAgeDays();
+    const isSame = before?.expectations === expectations && before.maxAgeDays === maxAgeDays;
+    if (before && isSame && now >= before.fromMs && now < before.untilMs) return before.state;
+    const judged = { ...stateUntil(this.#factsOf(id), now), fromMs: now, expectations, maxAgeDays };
     this.#forget(id);
     this.#judged.set(id, judged);
     this.#counts[judged.state] += 1;

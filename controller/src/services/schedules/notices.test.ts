@@ -13,14 +13,18 @@ let now: string;
 let vms: ProtectionRecord[];
 let notices: Notices;
 
+/** When people are told. */
+let hour: string;
+
 beforeEach(() => {
   raised = [];
   vms = [vm('late'), vm('protected')];
   notices = make();
 });
 
-const make = (dailyAt = '07:00') =>
-  new Notices({
+const make = (dailyAt = '07:00') => {
+  hour = dailyAt;
+  return new Notices({
     notifications: {
       raise: async (event, { key }) => {
         raised.push({ event, key });
@@ -31,10 +35,11 @@ const make = (dailyAt = '07:00') =>
     protection: () => vms,
     maxAgeDays: () => 7,
     clock: { now: () => new Date(now) },
-    dailyAt: () => dailyAt,
+    dailyAt: () => hour,
     timeZone: 'Europe/Berlin',
     log: {} as Logger,
   });
+};
 
 function vm(state: ProtectionRecord['state']): ProtectionRecord {
   const named = { id: state, verbose_name: state };
@@ -216,4 +221,18 @@ test('of a day whose hour was passed over when the next one has begun', async ()
     days.push(...raised.splice(0).map(({ key }) => key));
   }
   expect(days).toEqual(['summary 2026-12-30', 'summary 2026-12-31', 'summary 2027-01-01']);
+});
+
+test('an hour that is put off when people were told tells nothing of the day before, and one of a clock that was ahead nothing less', async () => {
+  const days = () => raised.filter(({ event }) => event.event === 'summary').map(({ key }) => key);
+  now = '2026-03-01T09:00:00Z';
+  await notices.tick();
+  hour = '18:00';
+  await notices.tick();
+  expect(days()).toEqual(['summary 2026-03-01']);
+  now = '2026-03-05T20:00:00Z';
+  await notices.tick();
+  now = '2026-03-02T20:00:00Z';
+  await notices.tick();
+  expect(days()).toEqual(['summary 2026-03-01', 'summary 2026-03-05', 'summary 2026-03-02']);
 });

@@ -26,6 +26,7 @@ export interface NoticeDependencies {
 }
 
 const SECONDS_IN_DAY = 86_400;
+const DAY_BEGINS = '00:00';
 
 export class Notices {
   readonly #dependencies: NoticeDependencies;
@@ -79,8 +80,10 @@ export class Notices {
 
   async #daily(now: Date): Promise<void> {
     const { dailyAt, timeZone, notifications, protection, maxAgeDays } = this.#dependencies;
-    const date = dayToTell(new ZoneTime(timeZone).wallTime(now.getTime()), dailyAt());
-    if (date === this.#told) return;
+    const present = new ZoneTime(timeZone).wallTime(now.getTime());
+    const date = dayToTell(present, dailyAt());
+    // of a day before the last one nobody is told: the hour was put off. One that is yet to come was told by a clock that was ahead.
+    if (date <= this.#told && this.#told <= dayToTell(present, DAY_BEGINS)) return;
     const vms = protection();
     const told = vms.map(vmOf);
     const counts = { protected: 0, late: 0, failing: 0, never: 0, excluded: 0 };

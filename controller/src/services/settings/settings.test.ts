@@ -3,7 +3,7 @@ import { createLogger } from '@virtkeep/shared/log';
 import { type ControllerConfig, configSchema } from '../../config.ts';
 import type { Database } from '../../store/schema.ts';
 import { openTestDatabase } from '../../store/test-database.ts';
-import { changeable, SETTING_NAMES, SettingService } from './settings.ts';
+import { SETTING_NAMES, SettingService, withOwnSections } from './settings.ts';
 
 const NOW = new Date('2026-03-01T08:00:00.000Z');
 const FILE = configSchema.parse({ schedules: { per_node: 3 } });
@@ -18,7 +18,7 @@ afterEach(() => db.destroy());
 
 /** As a controller has them after a start. */
 async function started(): Promise<SettingService> {
-  config = changeable(FILE);
+  config = withOwnSections(FILE);
   const settings = new SettingService({ db, config, log: createLogger('test', 'error') });
   await settings.load();
   return settings;
@@ -64,6 +64,7 @@ describe('what cannot be', () => {
     ['schedules.per_node', 1.5],
     ['schedules.per_node', '2'],
     ['keep.notifications_days', 6],
+    ['keep.tasks_days', 999_999_999],
     ['notifications.daily_at', '25:00'],
     ['notifications.daily_at', 7],
   ] as const)('%s: %j is refused, and changes nothing', async (name, value) => {
@@ -92,6 +93,8 @@ describe('what cannot be', () => {
     expect([config.schedules.per_node, config.schedules.per_pool, config.keep.runs_days]).toEqual([
       3, 0, 100,
     ]);
-    expect(one(settings, 'schedules.per_node')).toMatchObject({ modified: null });
+    expect(one(settings, 'schedules.per_node')).toMatchObject({ value: 3, modified });
+    // and can be taken back
+    expect(await settings.set('schedules.per_node', null)).toMatchObject({ modified: null });
   });
 });

@@ -1,6 +1,6 @@
 /**
  * Settings that may be changed while the controller runs: each is that of its file until an administrator sets another one here, which
- * counts at once, stays over a restart, and on several controllers is that of whichever acts.
+ * counts without a restart, by the next round of what goes by it, stays over one, and on several controllers is that of whichever acts.
  */
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
@@ -22,8 +22,8 @@ export interface Setting {
 
 export const SETTING_NAMES = Object.keys(CHANGEABLE) as SettingName[];
 
-/** The same settings, those of which may be changed that may be: whoever has the original keeps it as it was. */
-export function changeable(config: ControllerConfig): ControllerConfig {
+/** A copy whose sections may be written; the original stays as the file says. */
+export function withOwnSections(config: ControllerConfig): ControllerConfig {
   const { schedules, protection, notifications, keep } = config;
   return {
     ...config,
@@ -36,7 +36,7 @@ export function changeable(config: ControllerConfig): ControllerConfig {
 
 export interface SettingDependencies {
   db: Database;
-  /** Of `changeable`; all who use a setting read it there when they need it. */
+  /** Of `withOwnSections`; all who use a setting read it there when they need it. */
   config: ControllerConfig;
   log: Logger;
 }
@@ -58,7 +58,10 @@ export class SettingService {
     for (const { name, value, modified } of await db.selectFrom('settings').selectAll().execute()) {
       try {
         if (!isSetting(name)) throw new Error('there is no such setting');
+        // also of one that does not count, so that it can be taken back
+        this.#modified.set(name, modified);
         this.#apply(name, checked(name, JSON.parse(value)), modified);
+        log.info('this setting is not that of the file', { name, value });
       } catch (error) {
         log.warn('a setting counts no more', { name, reason: reasonOf(error) });
       }

@@ -65,7 +65,7 @@ export function useTaskState(task: Task): Task {
   return isOver(task) ? task : told;
 }
 
-const stateOf = ({ status, permissions }: Task): string => JSON.stringify([status, permissions]);
+const stateOf = ({ id, status, permissions }: Task): string => JSON.stringify([id, status, permissions]);
 
 /** What `look` finds, whenever the stream has told of the task. */
 function useTold<T>(id: string, look: () => T): T {

@@ -333,7 +333,7 @@ function usePlace(
   const { texts } = useWords();
   const pools = usePools().data?.results ?? [];
   const nameOf = (wanted: string | null | undefined) =>
-    pools.find(({ id }) => id === wanted)?.verbose_name ?? '';
+    pools.find(({ id }) => id === wanted)?.verbose_name ?? wanted ?? '';
   if (datapool !== '') return `${texts.common.pool}: ${nameOf(datapool)}`;
   if (kind === 'increment') return texts.backup.anyPool;
   const bases = nodes.filter(({ id }) => domains.some(({ node }) => node.id === id));

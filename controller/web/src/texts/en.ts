@@ -814,7 +814,6 @@ export const en = {
       'keep.tasks_days': 'Days that tasks are kept',
       'keep.events_days': 'Days that events are kept',
       'keep.runs_days': 'Days that runs of schedules are kept',
-      'keep.audit_days': 'Days that the audit is kept',
       'keep.notifications_days': 'Days that notifications are kept',
     },
   },
