@@ -121,3 +121,19 @@ test('every page passes, some in dark and 320 pixels wide too, and nothing runs 
   await ended(world.rest, task);
   expect(seen.faults).toEqual([]);
 });
+
+test('what runs out of the side of a narrow page is seen', async () => {
+  const narrow = await look(world, { width: 320, height: 700 });
+  const { page } = narrow;
+  await logIn(narrow, at(''));
+  expect(await page.evaluate(OUTSIDE)).toEqual([]);
+  await page.evaluate(`{
+    const far = document.createElement('button');
+    far.textContent = 'far';
+    far.style.position = 'absolute';
+    far.style.left = '400px';
+    document.body.append(far);
+  }`);
+  expect(await page.evaluate(OUTSIDE)).toEqual(['far']);
+  await narrow.context.close();
+});
