@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { MiB } from '@virtkeep/shared/units';
-import { type Browser, chromium, type Locator, type Page } from 'playwright-core';
+import { type Browser, chromium, type Page } from 'playwright-core';
 import { PASSWORD } from '../contract/rest/app.ts';
 import { imageOf, ovaOf, ovfOf, STREAM, signed } from '../integration/restore/appliance-lab.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
@@ -14,7 +14,7 @@ import { ADMIN, type LabController, makeController } from '../lab/controller.ts'
 import { Guest } from '../lab/guest.ts';
 import { NODE_BIN, programFile } from '../lab/paths.ts';
 import { startWorld, type World } from '../lab/world.ts';
-import { goTo, logIn, look, type Watched } from './web-world.ts';
+import { goTo, logIn, look, rowOf, type Watched } from './web-world.ts';
 
 /** So many bytes take a quarter of a minute at this rate, in which progress is seen on however busy a machine. */
 const FILL = 24 * MiB;
@@ -47,9 +47,7 @@ afterAll(async () => {
 
 const at = (path: string) => `${controller.url}/ui/${path}`;
 const button = (name: string) => page.getByRole('button', { name, exact: true });
-/** Behind an open dialog, too: `detached` means that it is not there any more. */
-const row = (text: string): Locator =>
-  page.getByRole('row', { includeHidden: true }).filter({ hasText: text });
+const row = (text: string) => rowOf(page, text);
 const dialog = () => page.getByRole('dialog');
 const field = (name: string) => page.getByLabel(name, { exact: true });
 const tab = (name: string) => page.getByRole('tab', { name, exact: true });

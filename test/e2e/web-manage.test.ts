@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
-import type { Locator, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { makeRestApp, PASSWORD } from '../contract/rest/app.ts';
 import { ended, until } from '../contract/rest/nodes-world.ts';
 import { UploadNode } from '../contract/rest/upload-node.ts';
@@ -16,6 +16,7 @@ import {
   HOSTILE_NAME,
   logIn,
   look,
+  rowOf,
   settled,
   startWorld,
   type Watched,
@@ -42,9 +43,7 @@ afterEach(async () => {
 
 const at = (path: string) => `${world.url}/ui/${path}`;
 const button = (name: string) => page.getByRole('button', { name, exact: true });
-/** Behind an open dialog, too: `detached` means that it is not there any more. */
-const row = (text: string): Locator =>
-  page.getByRole('row', { includeHidden: true }).filter({ hasText: text });
+const row = (text: string) => rowOf(page, text);
 const calls = (kind: string) => world.node.agent.calls.filter(call => call.kind === kind);
 const field = (name: string) => page.getByLabel(name, { exact: true });
 const dialog = () => page.getByRole('dialog');

@@ -1,7 +1,7 @@
 /** The management pages in a browser, against a controller with scripted nodes: what people do on them, and what they see of it. */
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { Locator, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { PASSWORD } from '../contract/rest/app.ts';
 import { until } from '../contract/rest/nodes-world.ts';
 import {
@@ -9,6 +9,7 @@ import {
   failBackup,
   logIn,
   look,
+  rowOf,
   settled,
   startWorld,
   type Watched,
@@ -41,9 +42,7 @@ afterEach(async () => {
 
 const at = (path: string) => `${world.url}/ui/${path}`;
 const button = (name: string) => page.getByRole('button', { name, exact: true });
-/** Behind an open dialog, too: `detached` means that it is not there any more. */
-const row = (text: string): Locator =>
-  page.getByRole('row', { includeHidden: true }).filter({ hasText: text });
+const row = (text: string) => rowOf(page, text);
 const calls = (kind: string) => world.node.agent.calls.filter(call => call.kind === kind);
 
 /** Takes an action behind the three dots. */

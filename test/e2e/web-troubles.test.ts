@@ -4,7 +4,7 @@
  */
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { Locator, Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { PASSWORD } from '../contract/rest/app.ts';
 import { ended, until } from '../contract/rest/nodes-world.ts';
 import {
@@ -12,6 +12,7 @@ import {
   goTo,
   logIn,
   look,
+  rowOf,
   settled,
   startWorld,
   type Watched,
@@ -43,9 +44,7 @@ afterEach(async () => {
 
 const at = (path: string) => `${world.url}/ui/${path}`;
 const button = (name: string) => page.getByRole('button', { name, exact: true });
-/** Behind an open dialog, too: `detached` means that it is not there any more. */
-const row = (text: string): Locator =>
-  page.getByRole('row', { includeHidden: true }).filter({ hasText: text });
+const row = (text: string) => rowOf(page, text);
 const calls = (kind: string) => world.node.agent.calls.filter(call => call.kind === kind);
 
 /** The trouble itself brings these: the browser tells of each call that was not answered, or refused. */

@@ -9,7 +9,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import { type Browser, type BrowserContext, chromium, type Locator, type Page } from 'playwright-core';
 import { makeRestApp, PASSWORD, type RestApp } from '../contract/rest/app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from '../contract/rest/nodes-world.ts';
 
@@ -211,6 +211,11 @@ export async function logIn({ page }: Watched, url: string, username = 'the-admi
   await page.getByLabel('Password').fill(PASSWORD);
   await page.getByRole('button', { name: 'Log in' }).click();
   await page.getByRole('button', { name: 'Account and appearance' }).waitFor();
+}
+
+/** A row of a list that holds the text; behind an open dialog, too: `detached` means that it is not there any more. */
+export function rowOf(page: Page, text: string): Locator {
+  return page.getByRole('row', { includeHidden: true }).filter({ hasText: text });
 }
 
 /** Goes to a page by its address and waits for its heading. */

@@ -60,7 +60,7 @@ export class SettingService {
         if (!isSetting(name)) throw new Error('there is no such setting');
         // also of one that does not count, so that it can be taken back
         this.#modified.set(name, modified);
-        this.#apply(name, checked(name, JSON.parse(value)), modified);
+        this.#apply(name, checked(name, JSON.parse(value)));
         log.info('this setting is not that of the file', { name, value });
       } catch (error) {
         log.warn('a setting counts no more', { name, reason: reasonOf(error) });
@@ -81,7 +81,8 @@ export class SettingService {
       const { db } = this.#dependencies;
       if (value === null) {
         await db.deleteFrom('settings').where('name', '=', name).execute();
-        this.#apply(name, this.#fromFile.get(name)!, undefined);
+        this.#apply(name, this.#fromFile.get(name)!);
+        this.#modified.delete(name);
         return this.#record(name);
       }
       const right = checked(name, value);
@@ -91,16 +92,15 @@ export class SettingService {
         .values({ name, ...row })
         .onConflict(conflict => conflict.column('name').doUpdateSet(row))
         .execute();
-      this.#apply(name, right, row.modified);
+      this.#apply(name, right);
+      this.#modified.set(name, row.modified);
       return this.#record(name);
     });
   }
 
-  #apply(name: SettingName, value: SettingValue, modified: string | undefined): void {
+  #apply(name: SettingName, value: SettingValue): void {
     const [section, key] = placeOf(name);
     sectionOf(this.#dependencies.config, section)[key] = value;
-    if (modified === undefined) this.#modified.delete(name);
-    else this.#modified.set(name, modified);
   }
 
   #record(name: SettingName): Setting {
