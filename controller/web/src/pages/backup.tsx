@@ -10,17 +10,8 @@ import {
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link, useLocation, useNavigate, useSearchParams } from 'react-router';
-import {
-  AT_ONCE,
-  answer,
-  api,
-  begun,
-  type Domain,
-  list,
-  type NodeRecord,
-  newKey,
-  type Pool,
-} from '../api/client.ts';
+import { AT_ONCE, answer, api, begun, type Domain, type NodeRecord, newKey } from '../api/client.ts';
+import { useAllNodes, useAllPools } from '../parts/all.ts';
 import { Empty } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { PoolOptions } from '../parts/pool-options.tsx';
@@ -114,10 +105,7 @@ function BackupWizard({ domains }: { domains: readonly Domain[] }) {
   const [isBusy, setBusy] = useState(false);
   const possible = domains.filter(domain => domainReason('backup', domain, asked) === undefined);
   const only = domains.length === 1 ? domains[0] : undefined;
-  const nodes = useQuery({
-    queryKey: ['nodes', 'all'],
-    queryFn: () => list<NodeRecord>(api.GET('/api/nodes/', { params: { query: { limit: 1000 } } })),
-  });
+  const nodes = useAllNodes();
   // where a node has no base data pool the default is none
   const lacking = (nodes.data?.results ?? []).filter(
     ({ id, base_datapool }) => base_datapool === null && possible.some(({ node }) => node.id === id),
@@ -222,16 +210,10 @@ interface ChoicesFormProps {
   set: (changes: Partial<Choices>) => void;
 }
 
-const usePools = () =>
-  useQuery({
-    queryKey: ['pools', 'all'],
-    queryFn: () => list<Pool>(api.GET('/api/data-pools/', { params: { query: { limit: 1000 } } })),
-  });
-
 function ChoicesForm({ choices, isPoolNeeded, set }: ChoicesFormProps) {
   const { texts } = useWords();
   const words = texts.backup;
-  const pools = usePools();
+  const pools = useAllPools();
   const kinds: [Kind, string, string | undefined][] = [
     ['full', words.full, undefined],
     ['incremental', words.incremental, words.incrementalText],
@@ -331,7 +313,7 @@ function usePlace(
   nodes: readonly NodeRecord[],
 ): string {
   const { texts } = useWords();
-  const pools = usePools().data?.results ?? [];
+  const pools = useAllPools().data?.results ?? [];
   const nameOf = (wanted: string | null | undefined) =>
     pools.find(({ id }) => id === wanted)?.verbose_name ?? wanted ?? '';
   if (datapool !== '') return `${texts.common.pool}: ${nameOf(datapool)}`;

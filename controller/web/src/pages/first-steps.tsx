@@ -1,8 +1,10 @@
 /** What is to be done on a controller that is new, step by step; nothing once all of it is done. */
+
 import { Card, CardBody, CardTitle, Label } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { Link } from 'react-router';
-import { api, list, type NodeRecord, type Overview } from '../api/client.ts';
+import { api, list, type Overview } from '../api/client.ts';
+import { useAllNodes } from '../parts/all.ts';
 import { useWords } from '../texts/index.tsx';
 
 interface Step {
@@ -23,10 +25,7 @@ export function FirstSteps({ overview }: { overview: Overview }) {
   const one = { params: { query: { limit: 1 } } };
   const files = useCount('files', () => list(api.GET('/api/library/', one)));
   const schedules = useCount('schedules', () => list(api.GET('/api/scheduled-tasks/', one)));
-  const nodes = useQuery({
-    queryKey: ['nodes', 'all'],
-    queryFn: () => list<NodeRecord>(api.GET('/api/nodes/', { params: { query: { limit: 1000 } } })),
-  }).data?.results;
+  const nodes = useAllNodes().data?.results;
   if (files === undefined || schedules === undefined || nodes === undefined) return null;
   const machine = overview.history.domains[0]?.domain.id;
   const steps: Step[] = [

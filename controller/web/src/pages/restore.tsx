@@ -12,17 +12,8 @@ import {
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { Link, useNavigate, useSearchParams } from 'react-router';
-import {
-  AT_ONCE,
-  answer,
-  api,
-  type BackupFile,
-  begun,
-  list,
-  type NodeRecord,
-  newKey,
-  type Pool,
-} from '../api/client.ts';
+import { AT_ONCE, answer, api, type BackupFile, begun, list, newKey, type Pool } from '../api/client.ts';
+import { useAllNodes } from '../parts/all.ts';
 import { Empty } from '../parts/list.tsx';
 import { ViewPage } from '../parts/page.tsx';
 import { PoolOptions } from '../parts/pool-options.tsx';
@@ -215,10 +206,7 @@ function PointStep({ file, choices, set }: StepProps) {
 function TargetStep({ choices, set }: StepProps) {
   const { texts } = useWords();
   const words = texts.restore;
-  const nodes = useQuery({
-    queryKey: ['nodes', 'all'],
-    queryFn: () => list<NodeRecord>(api.GET('/api/nodes/', { params: { query: { limit: 1000 } } })),
-  });
+  const nodes = useAllNodes();
   const pools = useQuery({
     queryKey: ['pools', 'of', choices.node],
     queryFn: () =>

@@ -1,10 +1,11 @@
 /** What is asked for before a backup file is exported or trimmed. */
+
 import { FormSelectOption } from '@patternfly/react-core';
-import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
-import { AT_ONCE, api, type BackupFile, begun, list, newKey, type Pool } from '../api/client.ts';
+import { AT_ONCE, api, type BackupFile, begun, newKey } from '../api/client.ts';
 import { useSession } from '../session.tsx';
 import { useWords } from '../texts/index.tsx';
+import { useAllPools } from './all.ts';
 import { Dialog } from './confirm.tsx';
 import { CheckField, NumberField, SelectField, TextField } from './fields.tsx';
 import { PoolOptions } from './pool-options.tsx';
@@ -31,10 +32,7 @@ export function ExportFile({ file, close }: FileDialogProps) {
   const [compress, setCompress] = useState(false);
   const [allow_foreign, setForeign] = useState(false);
   const [key] = useState(newKey);
-  const pools = useQuery({
-    queryKey: ['pools', 'all'],
-    queryFn: () => list<Pool>(api.GET('/api/data-pools/', { params: { query: { limit: 1000 } } })),
-  });
+  const pools = useAllPools();
   const act = async () => {
     const body = {
       format: kind,
@@ -129,10 +127,7 @@ export function ConvertFile({ file, close }: FileDialogProps) {
   const [keeps, setKeeps] = useState(false);
   const [sign, setSign] = useState(false);
   const [key] = useState(newKey);
-  const pools = useQuery({
-    queryKey: ['pools', 'all'],
-    queryFn: () => list<Pool>(api.GET('/api/data-pools/', { params: { query: { limit: 1000 } } })),
-  });
+  const pools = useAllPools();
   const act = async () => {
     const options = {
       ...(datapool === '' ? {} : { datapool }),

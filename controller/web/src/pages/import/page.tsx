@@ -1,9 +1,11 @@
 /** Files of others: brought in from here, and made into VMs, backups or disks. */
+
 import { Form, FormSelect, FormSelectOption, Title } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
 import { useState } from 'react';
 import { useSearchParams } from 'react-router';
-import { answer, api, list, type Pool } from '../../api/client.ts';
+import { answer, api } from '../../api/client.ts';
+import { useAllPools } from '../../parts/all.ts';
 import { Field } from '../../parts/fields.tsx';
 import { Empty } from '../../parts/list.tsx';
 import { ViewPage } from '../../parts/page.tsx';
@@ -41,10 +43,7 @@ function BringIn() {
   const words = texts.import;
   const reason = rightReason('library.upload', useAsked());
   const [pool, setPool] = useState('');
-  const pools = useQuery({
-    queryKey: ['pools', 'all'],
-    queryFn: () => list<Pool>(api.GET('/api/data-pools/', { params: { query: { limit: 1000 } } })),
-  });
+  const pools = useAllPools();
   return (
     <>
       <Title headingLevel="h2" className="vk-block">

@@ -1,6 +1,7 @@
 import { Alert, Form, FormSelectOption } from '@patternfly/react-core';
 import { useQuery } from '@tanstack/react-query';
-import { api, list, type NodeRecord, type Pool } from '../../api/client.ts';
+import { api, list, type Pool } from '../../api/client.ts';
+import { useAllNodes } from '../../parts/all.ts';
 import { NumberField, SelectField, TextField } from '../../parts/fields.tsx';
 import { PoolOptions } from '../../parts/pool-options.tsx';
 import { Shown } from '../../parts/shown.tsx';
@@ -12,10 +13,7 @@ export function TargetStep(props: StepProps) {
   const { choices, set, fault } = props;
   const { texts } = useWords();
   const words = texts.import;
-  const nodes = useQuery({
-    queryKey: ['nodes', 'all'],
-    queryFn: () => list<NodeRecord>(api.GET('/api/nodes/', { params: { query: { limit: 1000 } } })),
-  });
+  const nodes = useAllNodes();
   const isOfNode = choices.kind !== 'backup';
   const pools = useQuery({
     queryKey: ['pools', 'of', isOfNode ? choices.node : ''],

@@ -1,6 +1,5 @@
 import { FormSelectOption } from '@patternfly/react-core';
-import { useQuery } from '@tanstack/react-query';
-import { api, list, type Pool } from '../../api/client.ts';
+import { useAllPools } from '../../parts/all.ts';
 import { CheckField, Checks, NumberField, SelectField, TextField } from '../../parts/fields.tsx';
 import { PoolOptions } from '../../parts/pool-options.tsx';
 import { useWords } from '../../texts/index.tsx';
@@ -91,10 +90,7 @@ function IncrementFields({ draft, set, fault }: FieldsProps) {
 
 function PoolField({ draft, set, fault }: FieldsProps) {
   const { texts } = useWords();
-  const pools = useQuery({
-    queryKey: ['pools', 'all'],
-    queryFn: () => list<Pool>(api.GET('/api/data-pools/', { params: { query: { limit: 1000 } } })),
-  });
+  const pools = useAllPools();
   const { datapool: _datapool, ...others } = draft.options;
   return (
     <SelectField

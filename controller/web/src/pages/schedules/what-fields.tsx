@@ -1,14 +1,7 @@
 import { FormGroup, Radio } from '@patternfly/react-core';
 import { useQueries, useQuery } from '@tanstack/react-query';
-import {
-  answer,
-  api,
-  type Domain,
-  list,
-  type NodeRecord,
-  type Pool,
-  type Schemas,
-} from '../../api/client.ts';
+import { answer, api, type Domain, list, type Schemas } from '../../api/client.ts';
+import { useAllNodes, useAllPools } from '../../parts/all.ts';
 import { Checks, Field } from '../../parts/fields.tsx';
 import { type Choice, MOST_FOUND, Picker } from '../../parts/picker.tsx';
 import { useWords } from '../../texts/index.tsx';
@@ -155,10 +148,7 @@ function TagChecks(props: TagChecksProps) {
 
 function NodeChecks({ draft, set, fault }: FieldsProps) {
   const { texts } = useWords();
-  const nodes = useQuery({
-    queryKey: ['nodes', 'all'],
-    queryFn: () => list<NodeRecord>(api.GET('/api/nodes/', { params: { query: { limit: ALL } } })),
-  });
+  const nodes = useAllNodes();
   return (
     <Checks
       id="schedule-nodes"
@@ -173,10 +163,7 @@ function NodeChecks({ draft, set, fault }: FieldsProps) {
 
 function PoolChecks({ draft, set, fault }: FieldsProps) {
   const { texts } = useWords();
-  const pools = useQuery({
-    queryKey: ['pools', 'all'],
-    queryFn: () => list<Pool>(api.GET('/api/data-pools/', { params: { query: { limit: ALL } } })),
-  });
+  const pools = useAllPools();
   return (
     <Checks
       id="schedule-pools"
