@@ -27,6 +27,10 @@ import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';
 import { startWorld, type World, type WorldOptions } from '../lab/world.ts';
 
+/** So long an agent may take to start on a busy machine. */
+const START_MS = 240_000;
+const LOG_TAIL_CHARACTERS = 1_000;
+
 /** What a guest and the pools look like; the same before and after a fault. */
 export interface Picture {
   domains: string;
@@ -86,8 +90,16 @@ export class AgentAlone {
     writeFileSync(this.#faultsFile, faults);
     await this.agent.daemon.spawn({ VIRTKEEP_FAULTS: `@${this.#faultsFile}` });
     await meanwhile();
-    const says = (text: string) => this.agent.daemon.log().slice(seen).includes(text);
-    await waitFor('the agent', () => says('agent is serving') && says('connected to libvirt'), 120_000, 50);
+    const said = () => this.agent.daemon.log().slice(seen);
+    const serves = () => {
+      const text = said();
+      if (text.includes('agent is serving') && text.includes('connected to libvirt')) return true;
+      if (this.agent.daemon.pid === undefined) throw new Error(`the agent ended at its start:\n${text}`);
+      return false;
+    };
+    await waitFor('the agent', serves, START_MS, 50).catch(error => {
+      throw new Error(`${error.message}; it says\n${said().slice(-LOG_TAIL_CHARACTERS)}`, { cause: error });
+    });
     this.#channel?.close();
     const certificate = await issue(this.#ca, 'client', ['urn:virtkeep:role:controller']);
     const credentials = grpc.credentials.createSsl(

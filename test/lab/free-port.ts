@@ -9,7 +9,21 @@ const FIRST_PORT = 12_000;
 const PARTS = 160;
 const PART_PORTS = 128;
 
+/** Likewise for the displays of a node's guests: libvirt looks for a free port, and leaves QEMU time to find it taken. */
+const FIRST_DISPLAY_PORT = 6_000;
+const DISPLAY_PARTS = 150;
+const NODES_OF_A_PART = 4;
+const DISPLAYS_OF_A_NODE = 10;
+
 let next = 0;
+let nextNode = 0;
+
+/** Ports for the displays of a node that this process starts, both included. */
+export function displayPorts(): { first: number; last: number } {
+  const node = (process.pid % DISPLAY_PARTS) * NODES_OF_A_PART + (nextNode++ % NODES_OF_A_PART);
+  const first = FIRST_DISPLAY_PORT + node * DISPLAYS_OF_A_NODE;
+  return { first, last: first + DISPLAYS_OF_A_NODE - 1 };
+}
 
 /** A TCP port of 127.0.0.1 that is free now, and given out by this process once. @throws Error when there is none */
 export async function freePort(): Promise<number> {

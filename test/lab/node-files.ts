@@ -1,6 +1,7 @@
 /** What makes a node's libvirt its own: settings, directories, and the user it insists on. */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { displayPorts } from './free-port.ts';
 import type { LabNode } from './node.ts';
 import { CACHE } from './paths.ts';
 
@@ -22,11 +23,13 @@ export const OWN_DIRECTORIES = Object.keys(PRIVATE_DIRECTORIES);
 
 /** Settings of the node's libvirtd: everything as root, nothing that a container does not have. */
 export function writeLibvirtConfig(dir: string, hostUuid: string): void {
+  const { first, last } = displayPorts();
   // no cgroups, no second namespace, no log daemon: none of them is there in a container, and none is under test
   writeFileSync(
     join(dir, 'etc', 'qemu.conf'),
     `stdio_handler = "file"\ncgroup_controllers = [ ]\nsecurity_driver = "none"\nnamespaces = [ ]\n` +
-      `user = "root"\ngroup = "root"\nswtpm_user = "root"\nswtpm_group = "root"\nremember_owner = 0\n`,
+      `user = "root"\ngroup = "root"\nswtpm_user = "root"\nswtpm_group = "root"\nremember_owner = 0\n` +
+      `remote_display_port_min = ${first}\nremote_display_port_max = ${last}\n`,
   );
   writeFileSync(
     join(dir, 'etc', 'libvirtd.conf'),

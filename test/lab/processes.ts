@@ -51,10 +51,14 @@ export function signalProcess(pid: number, signal: NodeJS.Signals): void {
   }
 }
 
-/** True while the process runs; a zombie has ended. */
+/**
+ * True while the process runs; a zombie has ended, unless some of its threads still have to: one that the disk keeps waiting holds
+ * the ports and locks of all.
+ */
 export function isRunning(pid: number): boolean {
   try {
-    return readFileSync(`/proc/${pid}/stat`, 'utf8').match(/\) (\S)/)?.[1] !== 'Z';
+    const state = readFileSync(`/proc/${pid}/stat`, 'utf8').match(/\) (\S)/)?.[1];
+    return state !== 'Z' || readdirSync(`/proc/${pid}/task`).length > 1;
   } catch {
     return false;
   }

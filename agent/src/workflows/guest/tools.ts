@@ -4,11 +4,19 @@
  */
 import { access, constants, stat } from 'node:fs/promises';
 import { Affect, type Domain, DomainXml } from '@virtkeep/node-libvirt';
+import { sleep } from '@virtkeep/shared/abort';
 import { errnoOf, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import type { Workflow } from '../context.ts';
 import { type GuestOperations, inDomain } from './domain.ts';
 import { ADDED_DRIVE, type Drive, driveXml, freeDrive, holdsImage } from './drive.ts';
+
+/**
+ * libvirt waits five seconds for QEMU to give up a drive that was added, and says nothing when it did not: on a busy node it
+ * comes later. So long the workflow looks for it to be gone, ms.
+ */
+const LET_GO_MS = 60_000;
+const POLL_MS = 250;
 
 /** The workflow. Result: `{"target_dev","path"}`; of an image that is mounted already the same. */
 export function attachTools(operations: GuestOperations, domainId: string): Workflow {
@@ -20,7 +28,7 @@ export function attachTools(operations: GuestOperations, domainId: string): Work
         return { path, drive: freeDrive(forms.live, forms.definition, path) };
       });
       if (!drive.isMounted) await context.step('mount', () => place(domain, drive, path));
-      await context.step('verify', () => verify(domain, drive.targetDev, path));
+      await context.step('verify', () => verify(domain, drive.targetDev, path, context.signal));
       context.commit({ $case: 'attachGuestTools', value: { targetDev: drive.targetDev, path } });
     });
 }
@@ -50,7 +58,7 @@ export function detachTools(operations: GuestOperations, domainId: string): Work
         };
       });
       await context.step('unmount', () => place(domain, drive, null));
-      await context.step('verify', () => verify(domain, drive.targetDev, null));
+      await context.step('verify', () => verify(domain, drive.targetDev, null, context.signal));
       context.commit({ $case: 'detachGuestTools', value: { targetDev: drive.targetDev } });
     });
 }
@@ -97,11 +105,23 @@ async function place(domain: Domain, drive: Drive, path: string | null): Promise
   }
 }
 
-async function verify(domain: Domain, targetDev: string, path: string | null): Promise<void> {
-  const { live, definition } = await formsOf(domain);
-  for (const form of [live, definition]) {
-    const disk = form?.disks.find(candidate => candidate.targetDev === targetDev);
-    if (disk && (disk.path ?? null) !== path)
-      unavailable(`${targetDev} does not hold what it should afterwards`);
+/** Waits until the drive holds in both forms what it should; a drive that is gone is right, too. */
+async function verify(
+  domain: Domain,
+  targetDev: string,
+  path: string | null,
+  signal: AbortSignal,
+): Promise<void> {
+  const deadline = performance.now() + LET_GO_MS;
+  while (!(await isRight(domain, targetDev, path))) {
+    if (performance.now() > deadline) unavailable(`${targetDev} does not hold what it should afterwards`);
+    await sleep(POLL_MS, signal);
   }
+}
+
+async function isRight(domain: Domain, targetDev: string, path: string | null): Promise<boolean> {
+  const { live, definition } = await formsOf(domain);
+  return [live, definition]
+    .map(form => form?.disks.find(disk => disk.targetDev === targetDev))
+    .every(disk => disk === undefined || (disk.path ?? null) === path);
 }
