@@ -3,6 +3,9 @@ import { join } from 'node:path';
 
 // Unit tests stand beside their source, the others under test/. `soak` is what takes long or needs much.
 
+const find = pattern =>
+  globSync(pattern, { cwd: import.meta.dirname, exclude: path => path.endsWith('node_modules') });
+
 // Long ones, most of them twins of one that `make test` runs: compressed, of another victim or storage, random, of more disks.
 const LONG = [
   'test/e2e/faults-increment-compressed',
@@ -36,13 +39,25 @@ const OPENS_DATABASE = /(test-database|test-server|'\.\/test-kit|\/app|-world|\.
 const ON_SQLITE_ALONE =
   /(api-document|crash|declared-errors|foreign-clients|generated-clients|grpc-roles|hostile-nodes|nodes-download|pages|sockets|stuck|upload|upload-cli|year)\.test\.ts$/;
 const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications,rest,scale}/*.test.ts']
-  .flatMap(pattern => globSync(pattern, { cwd: import.meta.dirname }))
+  .flatMap(find)
   .filter(file => !ON_SQLITE_ALONE.test(file))
   .filter(file => OPENS_DATABASE.test(readFileSync(join(import.meta.dirname, file), 'utf8')));
 const files = names => names.map(name => `<rootDir>/${name}.test.ts`);
-const base = {
-  testEnvironment: '<rootDir>/test/environment.js',
+const common = {
   extensionsToTreatAsEsm: ['.ts'],
+  modulePathIgnorePatterns: ['<rootDir>/\\.lab', '<rootDir>/\\.cache', '<rootDir>/bundle', '/dist/'],
+};
+const base = {
+  ...common,
+  testEnvironment: '<rootDir>/test/runner/environment.js',
+  testRunner: '<rootDir>/test/runner/native.js',
+  injectGlobals: false,
+  transform: {},
+};
+// those that put something else in the place of a module, or of the clock, which all modules of a process share
+const ownModules = {
+  ...common,
+  testEnvironment: '<rootDir>/test/runner/own-modules.js',
   transform: {
     '^.+\\.ts$': [
       '@swc/jest',
@@ -50,24 +65,32 @@ const base = {
     ],
   },
   transformIgnorePatterns: ['/node_modules/'],
-  modulePathIgnorePatterns: ['<rootDir>/\\.lab', '<rootDir>/\\.cache', '<rootDir>/bundle', '/dist/'],
 };
+const CHANGES_MODULES = /jest\s*\.(unstable_mockModule\(|useFakeTimers\(|spyOn\(performance)/;
+const needsOwnModules = file => CHANGES_MODULES.test(readFileSync(join(import.meta.dirname, file), 'utf8'));
+/** The projects of that name that run these files, each in its way. */
+const projectsOf = (project, files) =>
+  [
+    [base, files.filter(file => !needsOwnModules(file))],
+    [ownModules, files.filter(needsOwnModules)],
+  ].map(([way, files]) => ({ ...way, ...project, testMatch: files.map(file => `<rootDir>/${file}`) }));
 
 export default {
   // ends what hangs; a busy machine makes slow, not wrong
   testTimeout: 900_000,
   reporters: ['default', '<rootDir>/test/summary-reporter.js'],
   projects: [
-    { ...base, displayName: 'unit', testMatch: ['<rootDir>/{shared,agent,controller}/**/src/**/*.test.ts'] },
-    {
-      ...base,
-      displayName: 'postgres',
-      testMatch: onPostgres.map(file => `<rootDir>/${file}`),
-      globalSetup: '<rootDir>/test/postgres-setup.js',
-      globalTeardown: '<rootDir>/test/postgres-teardown.js',
-      testEnvironmentOptions: { database: 'postgres' },
-    },
-    { ...base, displayName: 'contract', testMatch: ['<rootDir>/test/{contract,model}/**/*.test.ts'] },
+    ...projectsOf({ displayName: 'unit' }, find('{shared,agent,controller}/**/src/**/*.test.ts')),
+    ...projectsOf(
+      {
+        displayName: 'postgres',
+        globalSetup: '<rootDir>/test/postgres-setup.js',
+        globalTeardown: '<rootDir>/test/postgres-teardown.js',
+        testEnvironmentOptions: { database: 'postgres' },
+      },
+      onPostgres,
+    ),
+    ...projectsOf({ displayName: 'contract' }, find('test/{contract,model}/**/*.test.ts')),
     {
       ...base,
       displayName: 'integration',

@@ -10,6 +10,7 @@ import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join, relative } from 'node:path';
+import { codeCacheDirectory } from '../shared/src/code-cache.ts';
 import { sweepOrphans } from './lab/leaks.ts';
 import { ROOT } from './lab/paths.ts';
 
@@ -156,6 +157,7 @@ async function runJest({ projects, flags, workers, limitMinutes }: Lane): Promis
         CI: 'true',
         VIRTKEEP_TEST_RESULTS: results,
         VIRTKEEP_BUNDLE: BUNDLE,
+        NODE_COMPILE_CACHE: codeCacheDirectory(),
         ...(projects.includes('soak') && { VIRTKEEP_EVERY_CASE: '1' }),
       },
     },

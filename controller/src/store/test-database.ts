@@ -14,7 +14,7 @@ import type { Database } from './schema.ts';
 import type { DatabaseTarget, PostgresTarget } from './target.ts';
 
 /** Whether this run of the tests is about PostgreSQL. */
-export const ON_POSTGRES = process.env.VIRTKEEP_TEST_DATABASE === 'postgres';
+export const isOnPostgres = (): boolean => process.env.VIRTKEEP_TEST_DATABASE === 'postgres';
 
 /** The database of the test server from which others are made: migrated, empty, nobody connects to it. */
 export const TEMPLATE = 'virtkeep_template';
@@ -32,7 +32,7 @@ const inUse = new Set<number>();
 
 /** One that several open, also one after the other. */
 export async function makeTestDatabase(): Promise<TestDatabase> {
-  if (ON_POSTGRES) return takePostgres();
+  if (isOnPostgres()) return takePostgres();
   const directory = mkdtempSync(join(tmpdir(), 'virtkeep-database-'));
   const target = { kind: 'sqlite', path: join(directory, 'controller.db') } as const;
   return {
@@ -50,7 +50,7 @@ export async function makeTestDatabase(): Promise<TestDatabase> {
 export async function makeControllerDatabase(
   stateDir: string,
 ): Promise<Omit<TestDatabase, 'contents'> & { settings: Record<string, unknown> }> {
-  if (ON_POSTGRES) {
+  if (isOnPostgres()) {
     const taken = await takePostgres();
     return { ...taken, settings: { database: taken.target.url } };
   }
@@ -60,7 +60,7 @@ export async function makeControllerDatabase(
 
 /** One that is gone when it is destroyed. */
 export async function openTestDatabase(): Promise<Database> {
-  if (!ON_POSTGRES) return openDatabase({ kind: 'sqlite', path: ':memory:' });
+  if (!isOnPostgres()) return openDatabase({ kind: 'sqlite', path: ':memory:' });
   const { target, release } = await takePostgres();
   const db = openPostgres(target);
   const destroy = db.destroy.bind(db);
@@ -74,7 +74,7 @@ export async function openTestDatabase(): Promise<Database> {
 /** Nothing can be added to a table, as if the disk were full. @returns what ends it */
 export async function refuseInserts(db: Database, table: string): Promise<() => Promise<void>> {
   const ask = (text: string) => sql.raw(text).execute(db);
-  if (ON_POSTGRES) {
+  if (isOnPostgres()) {
     await ask(
       "create or replace function full_disk() returns trigger language plpgsql as $$ begin raise exception 'full'; end $$",
     );
@@ -83,7 +83,7 @@ export async function refuseInserts(db: Database, table: string): Promise<() => 
     await ask(`create trigger full_disk before insert on ${table} begin select raise(abort, 'full'); end`);
   }
   return async () => {
-    await ask(`drop trigger full_disk${ON_POSTGRES ? ` on ${table}` : ''}`);
+    await ask(`drop trigger full_disk${isOnPostgres() ? ` on ${table}` : ''}`);
   };
 }
 

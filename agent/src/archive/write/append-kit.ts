@@ -28,8 +28,14 @@ import { ArchiveAppender } from './append.ts';
 
 type Format = 'tar' | 'tar.zst';
 
-const dir = scratch();
-afterAll(() => dir.remove());
+let dir: ReturnType<typeof scratch>;
+
+/** A directory for the tests of the file that is being read. */
+function takeScratch(): void {
+  const taken = scratch();
+  dir = taken;
+  afterAll(() => taken.remove());
+}
 
 /** A small generator of its own, so that a failing seed can be run again. */
 function random(seed: number): (below: number) => number {
@@ -98,6 +104,7 @@ async function expectReferees(path: string, pieces: Piece[], hashed: boolean): P
 
 /** What one holds after it grew, what of it stays as it was, and how it is put back. */
 export function asksOneThatGrows(format: Format): void {
+  takeScratch();
   describe(`a ${format} that grows`, () => {
     const zstd = format === 'tar.zst';
 
@@ -211,6 +218,7 @@ export function asksOneThatGrows(format: Format): void {
 
 /** What a crash at any written byte leaves, and its undo. */
 export function asksOneThatCrashes(format: Format, hash: boolean): void {
+  takeScratch();
   describe(`a crash while a ${format} grows (hash: ${hash})`, () => {
     const path = dir.at(`crash-${hash}.${format}`);
     const tailPath = `${path}.tail`;
@@ -309,6 +317,7 @@ export function asksOneThatCrashes(format: Format, hash: boolean): void {
 
 /** What the manifests of one of fifty states say, and what it loses with one of them or its end. */
 export function asksOneOfManyStates(format: Format): void {
+  takeScratch();
   describe(`a ${format} of many states`, () => {
     const path = dir.at(`long.${format}`);
     const STATES = 50;

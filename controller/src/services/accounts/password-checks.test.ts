@@ -6,7 +6,7 @@ import * as argon2 from '@node-rs/argon2';
 import { sql } from 'kysely';
 import { clockStopped } from '../../auth/stopped-clock.ts';
 import type { Database } from '../../store/schema.ts';
-import { ON_POSTGRES } from '../../store/test-database.ts';
+import { isOnPostgres } from '../../store/test-database.ts';
 
 const work = { verify: jest.fn(argon2.verify), hash: jest.fn(argon2.hash) };
 jest.unstable_mockModule('@node-rs/argon2', () => work);
@@ -27,8 +27,8 @@ async function rowsWritten(db: Database): Promise<number> {
   const all = sql<{
     number: number;
   }>`select sum(n_tup_ins + n_tup_upd + n_tup_del) as number from pg_stat_user_tables`;
-  if (ON_POSTGRES) await sql`select pg_stat_force_next_flush()`.execute(db);
-  const written = ON_POSTGRES ? all : sql<{ number: number }>`select total_changes() as number`;
+  if (isOnPostgres()) await sql`select pg_stat_force_next_flush()`.execute(db);
+  const written = isOnPostgres() ? all : sql<{ number: number }>`select total_changes() as number`;
   const { rows } = await written.execute(db);
   return Number(rows[0]!.number);
 }

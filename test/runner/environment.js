@@ -1,0 +1,29 @@
+import vm from 'node:vm';
+import { ModernFakeTimers } from '@jest/fake-timers';
+import { ModuleMocker } from 'jest-mock';
+
+/** What jest asks of an environment, for tests that run in the worker's own (native.js). */
+export default class NativeEnvironment {
+  constructor({ projectConfig }) {
+    // jest puts a console and a process.exit of its own there, one into another with every file
+    this.global = Object.create(globalThis, { process: { value: Object.create(process) } });
+    this.moduleMocker = new ModuleMocker(globalThis);
+    this.fakeTimersModern = new ModernFakeTimers({ config: projectConfig, global: globalThis });
+  }
+
+  async setup() {}
+
+  async teardown() {
+    this.moduleMocker.restoreAllMocks();
+    this.fakeTimersModern.dispose();
+  }
+
+  exportConditions() {
+    return ['node', 'node-addons'];
+  }
+
+  getVmContext() {
+    this.context ??= vm.createContext();
+    return this.context;
+  }
+}
