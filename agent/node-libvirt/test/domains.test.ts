@@ -178,7 +178,10 @@ describe('devices', () => {
     expect(alias).toBe('virtio-disk1');
     const iso = join(daemon.dir, 'hot.iso');
     await writeFile(iso, Buffer.alloc(4096));
+    // the firmware resets its drives, which closes a tray that libvirt has just opened
+    await dom.suspend();
     await dom.updateDevice(cdrom(`<source file='${iso}'/>`), Affect.LIVE);
+    await dom.resume();
     expect(await dom.xml()).toContain(iso);
     const removed = libvirt.waitFor('deviceRemoved', e => e.alias === alias, { timeoutMs: 240_000 });
     const detached = dom.detachDevice(disk, Affect.LIVE);

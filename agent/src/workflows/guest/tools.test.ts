@@ -5,26 +5,17 @@ import type { GuestOperations } from './domain.ts';
 import { detachTools } from './tools.ts';
 
 const IMAGE = '/images/tools.iso';
-const drive = `<disk type='file' device='cdrom'><source file='${IMAGE}'/><target dev='sdc' bus='scsi'/>
-  <alias name='ua-virtkeep-guest-tools'/></disk>`;
+const drive = (source?: string, alias = '') => `<disk type='file' device='cdrom'>
+  ${source === undefined ? '' : `<source file='${source}'/>`}<target dev='sdc' bus='scsi'/>${alias}</disk>`;
+const added = drive(IMAGE, "<alias name='ua-virtkeep-guest-tools'/>");
 const xml = (devices: string) => `<domain type='qemu'><name>vm</name>
   <os><type arch='x86_64' machine='pc'>hvm</type></os><devices>${devices}</devices></domain>`;
 
-test('a drive that QEMU gives up after libvirt has stopped waiting for it', async () => {
-  let looks = 0;
-  const domain = {
-    name: 'vm',
-    isActive: async () => true,
-    isPersistent: async () => true,
-    xml: async (flags: number) => {
-      if (flags === DomainXml.INACTIVE) return xml(looks === 0 ? drive : '');
-      looks += 1;
-      return xml(looks <= 3 ? drive : '');
-    },
-    detachDevice: async () => {},
-  };
+/** What the workflow came to in a domain that is so. */
+async function detachIn(domain: object): Promise<unknown[]> {
+  const always = { name: 'vm', isActive: async () => true, isPersistent: async () => true };
   const operations = {
-    libvirt: () => ({ domainByUuid: async () => domain }) as unknown as Libvirt,
+    libvirt: () => ({ domainByUuid: async () => ({ ...always, ...domain }) }) as unknown as Libvirt,
     toolsImage: IMAGE,
     changed: () => {},
   } as unknown as GuestOperations;
@@ -35,5 +26,44 @@ test('a drive that QEMU gives up after libvirt has stopped waiting for it', asyn
     commit: (result: unknown) => void results.push(result),
   } as unknown as OperationContext;
   await detachTools(operations, 'id')(context);
-  expect(results).toEqual([{ $case: 'detachGuestTools', value: { targetDev: 'sdc' } }]);
+  return results;
+}
+const OUT = [{ $case: 'detachGuestTools', value: { targetDev: 'sdc' } }];
+
+test('a drive that QEMU gives up after libvirt has stopped waiting for it', async () => {
+  let looks = 0;
+  const results = await detachIn({
+    xml: async (flags: number) => {
+      if (flags === DomainXml.INACTIVE) return xml(looks === 0 ? added : '');
+      looks += 1;
+      return xml(looks <= 3 ? added : '');
+    },
+    detachDevice: async () => {},
+  });
+  expect(results).toEqual(OUT);
+});
+
+test('a tray that the starting guest closes at once', async () => {
+  let tries = 0;
+  const results = await detachIn({
+    xml: async () => xml(drive(tries < 3 ? IMAGE : undefined)),
+    updateDevice: async () => {
+      tries += 1;
+      if (tries < 3) throw new Error("blockdev-remove-medium: Tray of device 'ide0-0-0' is not open");
+    },
+  });
+  expect([tries, results]).toEqual([3, OUT]);
+});
+
+test('a guest that holds the medium is named', async () => {
+  const refused = detachIn({
+    xml: async () => xml(drive(IMAGE)),
+    updateDevice: async () => {
+      throw new Error("Device 'sdc' is locked and force was not specified");
+    },
+  });
+  await expect(refused).rejects.toMatchObject({
+    msgKey: 'guest_tools_unavailable',
+    message: expect.stringContaining('eject it there first'),
+  });
 });

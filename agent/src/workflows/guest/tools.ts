@@ -17,6 +17,9 @@ import { ADDED_DRIVE, type Drive, driveXml, freeDrive, holdsImage } from './driv
  */
 const LET_GO_MS = 60_000;
 const POLL_MS = 250;
+/** A guest that starts resets its drives, which closes the tray between libvirt's opening it and taking out what is in it. */
+const TRAY_CLOSED = /Tray of device .* is not open/;
+const TRIES = 10;
 
 /** The workflow. Result: `{"target_dev","path"}`; of an image that is mounted already the same. */
 export function attachTools(operations: GuestOperations, domainId: string): Workflow {
@@ -27,7 +30,7 @@ export function attachTools(operations: GuestOperations, domainId: string): Work
         const forms = await formsOf(domain);
         return { path, drive: freeDrive(forms.live, forms.definition, path) };
       });
-      if (!drive.isMounted) await context.step('mount', () => place(domain, drive, path));
+      if (!drive.isMounted) await context.step('mount', () => place(domain, drive, path, context.signal));
       await context.step('verify', () => verify(domain, drive.targetDev, path, context.signal));
       context.commit({ $case: 'attachGuestTools', value: { targetDev: drive.targetDev, path } });
     });
@@ -57,7 +60,7 @@ export function detachTools(operations: GuestOperations, domainId: string): Work
           isMounted: true,
         };
       });
-      await context.step('unmount', () => place(domain, drive, null));
+      await context.step('unmount', () => place(domain, drive, null, context.signal));
       await context.step('verify', () => verify(domain, drive.targetDev, null, context.signal));
       context.commit({ $case: 'detachGuestTools', value: { targetDev: drive.targetDev } });
     });
@@ -91,17 +94,24 @@ async function formsOf(
 }
 
 /** Puts the image into the drive, or takes it out (null), a drive that was added with it, wherever the domain has that drive. */
-async function place(domain: Domain, drive: Drive, path: string | null): Promise<void> {
+async function place(domain: Domain, drive: Drive, path: string | null, signal: AbortSignal): Promise<void> {
   const flags = (drive.live ? Affect.LIVE : 0) | (drive.definition ? Affect.CONFIG : 0);
   const xml = driveXml(drive, path);
-  try {
-    if (drive.isNew)
-      await (path === null ? domain.detachDevice(xml, flags) : domain.attachDevice(xml, flags));
-    else await domain.updateDevice(xml, flags);
-  } catch (error) {
-    const reason = reasonOf(error);
-    const advice = /tray|lock/i.test(reason) ? '; the guest holds the medium, eject it there first' : '';
-    unavailable(`${reason}${advice}`);
+  const change = () => {
+    if (!drive.isNew) return domain.updateDevice(xml, flags);
+    return path === null ? domain.detachDevice(xml, flags) : domain.attachDevice(xml, flags);
+  };
+  for (let tried = 1; ; tried += 1) {
+    try {
+      return await change();
+    } catch (error) {
+      const reason = reasonOf(error);
+      if (!TRAY_CLOSED.test(reason) || tried === TRIES) {
+        const advice = /tray|lock/i.test(reason) ? '; the guest holds the medium, eject it there first' : '';
+        unavailable(`${reason}${advice}`);
+      }
+    }
+    await sleep(POLL_MS, signal);
   }
 }
 
