@@ -61,16 +61,8 @@ const LANES: readonly Lane[] = [
 /** A worker that has grown beyond this is replaced before its next file: each program that a large process starts costs dear. */
 const WORKER_MEMORY = '400MB';
 
-/**
- * Heap of a worker, MB: each file loads all its modules anew, which is garbage after it. A fifth of the work of the tests
- * would be to look for what can be thrown away, so a worker is replaced before it has to, and does not look while it waits.
- */
-const WORKER_HEAP = [
-  '--max-semi-space-size=32',
-  '--min-semi-space-size=16',
-  '--initial-old-space-size=800',
-  '--no-memory-reducer',
-];
+/** Young generation of a worker, MB: tests make much that is garbage soon, and workers are not many. */
+const WORKER_HEAP = ['--max-semi-space-size=32', '--min-semi-space-size=16'];
 
 /** So long may a test run take to end once its results are written. */
 const LINGER_MS = 20_000;
