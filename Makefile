@@ -19,7 +19,7 @@ export LAB_DIR PORT NODES GUEST
 
 DESTDIR ?=
 
-.PHONY: help setup modules web screenshots test soak unit check generate demo lab-up lab-down bench scale cluster-proof package install clean
+.PHONY: help setup modules web screenshots test soak unit check generate demo lab-up lab-down bench scale scale-day cluster-proof package install clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -80,6 +80,11 @@ scale: modules ## Measures one controller with simulated agents against its targ
 	@node packaging/bundle.ts
 	@NODES=$(if $(filter file,$(origin NODES)),100,$(NODES)) VMS=$(or $(VMS),100) TASKS=$(or $(TASKS),100000) \
 	VIRTKEEP_BUNDLE=$(CURDIR)/bundle node --no-warnings test/scale/scale.ts
+
+scale-day: modules ## Whether a controller's memory stays as it is over the work of a day (NODES=100 VMS=100 HOURS=24)
+	@node packaging/bundle.ts
+	@NODES=$(if $(filter file,$(origin NODES)),100,$(NODES)) VMS=$(or $(VMS),100) HOURS=$(or $(HOURS),24) \
+	VIRTKEEP_BUNDLE=$(CURDIR)/bundle node --no-warnings test/scale/day.ts
 
 cluster-proof: setup ## Lets things happen to three controllers and their database for half an hour (MINUTES=30 NODES=50 SEED=…)
 	@test/lab/setup.sh cluster-proof

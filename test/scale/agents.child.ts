@@ -20,6 +20,8 @@ export type ToAgents =
   | { do: 'listen' }
   | { do: 'operations' }
   | { do: 'pace'; pace: BackupPace }
+  /** One of so many loses every connection and is there again at once. */
+  | { do: 'reconnect'; oneOf: number; turn: number }
   | { do: 'churn'; perSecond: number; seconds: number };
 
 export type FromAgents =
@@ -95,6 +97,13 @@ async function churn({ perSecond, seconds }: Extract<ToAgents, { do: 'churn' }>)
   }
 }
 
+async function reconnect({ oneOf, turn }: Extract<ToAgents, { do: 'reconnect' }>) {
+  for (const agent of agents.filter(({ number }) => number % oneOf === turn % oneOf)) {
+    agent.stop();
+    await agent.start(tlsOf.get(agent)!, portOf(agent), host);
+  }
+}
+
 function operationsOf({ operations }: SimulatedAgent): [string, string, string][] {
   return [...operations.values()].map(({ id, kind, entities }) => {
     const domain = entities.find(({ entityClass }) => entityClass === EntityClass.DOMAIN);
@@ -115,6 +124,8 @@ async function obey(order: ToAgents): Promise<void> {
     case 'pace':
       for (const agent of agents) agent.pace = order.pace;
       return;
+    case 'reconnect':
+      return reconnect(order);
     case 'churn':
       return churn(order);
   }

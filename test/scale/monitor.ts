@@ -1,6 +1,11 @@
-/** Loaded into a controller that is measured: writes what only the process itself knows. SIGUSR2 begins a new measurement. */
+/**
+ * Loaded into a controller that is measured: writes what only the process itself knows. SIGUSR2 begins a new measurement, SIGWINCH has
+ * the memory cleared of what nobody needs any more, before it is measured.
+ */
 import { renameSync, writeFileSync } from 'node:fs';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 
 export interface Measured {
   /** The longest that the event loop was kept, ms. */
@@ -23,5 +28,10 @@ if (file) {
     writeFileSync(`${file}.new`, JSON.stringify(measured));
     renameSync(`${file}.new`, file);
   };
+  process.on('SIGWINCH', () => {
+    setFlagsFromString('--expose-gc');
+    runInNewContext('gc')();
+    write();
+  });
   setInterval(write, EVERY_MS).unref();
 }

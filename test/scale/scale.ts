@@ -59,21 +59,11 @@ async function measureStart(name: string, limits: { listening: number; complete:
     target: limits.complete,
   });
   // what follows the connection: scans whose results are as they were known
-  await untilQuiet();
+  await world.untilQuiet();
   const { worstDelayMs, rssBytes } = await world.measured();
   row(`${name}: worst delay of the event loop`, worstDelayMs, 'ms', { target: 250 });
   row(`${name}: memory`, rssBytes / GiB, 'GiB', { target: 1 });
   row(`${name}: nodes lost`, (await world.losses()) - before, '', { target: 0 });
-}
-
-/** It has nothing to do any more. */
-async function untilQuiet(): Promise<void> {
-  for (let last = world.cpuMs(); ; ) {
-    await sleep(2000);
-    const now = world.cpuMs();
-    if (now - last < 200) return;
-    last = now;
-  }
 }
 
 async function measureLists(): Promise<void> {
@@ -146,31 +136,6 @@ async function measureLists(): Promise<void> {
     row(name, await cpuPer(round => `${path}${any(kind)(round)}/`, 200), 'ms', { target: 1 });
 }
 
-/** Listens to the event stream. @param heard undefined: it takes what comes. @returns what ends it */
-function listen(heard?: (domain: string, description: string) => void): () => void {
-  const ca = readFileSync(world.controller.caFile, 'utf8');
-  const url = new URL('/api/events/stream/', world.controller.url);
-  const request = httpsGet(url, { ca, headers: { authorization: `jwt ${world.rest.token}` } }, response => {
-    if (response.statusCode !== 200) throw new Error(`the event stream answered ${response.statusCode}`);
-    response.on('error', () => {});
-    if (!heard) return void response.resume();
-    let text = '';
-    response.setEncoding('utf8');
-    response.on('data', (chunk: string) => {
-      text += chunk;
-      const parts = text.split('\n\n');
-      text = parts.pop()!;
-      for (const part of parts) {
-        if (!part.includes('event: domain')) continue;
-        const { record } = JSON.parse(part.slice(part.indexOf('data: ') + 6));
-        if (record) heard(record.id, record.description);
-      }
-    });
-  });
-  request.on('error', () => {});
-  return () => request.destroy();
-}
-
 async function measureChurn(): Promise<void> {
   const changes = new Map<string, number>();
   const arrived = new Map<string, number>();
@@ -178,10 +143,10 @@ async function measureChurn(): Promise<void> {
     for (const [domain, description, atMs] of told) changes.set(`${domain} ${description}`, atMs);
   };
   // one of them is read: each costs this process as much as the controller
-  const others = Array.from({ length: LISTENERS - 1 }, () => listen());
+  const others = Array.from({ length: LISTENERS - 1 }, () => world.listen());
   const ends = [
     ...others,
-    listen((domain, description) => arrived.set(`${domain} ${description}`, Date.now())),
+    world.listen((domain, description) => arrived.set(`${domain} ${description}`, Date.now())),
   ];
   await sleep(1000);
   world.measureAnew();
@@ -219,21 +184,14 @@ async function measureBackups(name: string, count: number): Promise<void> {
   );
   const cpuFrom = world.cpuMs();
   const from = performance.now();
-  const waiting = [...new Set(domains)];
-  const started = waiting.length;
-  const tasks: string[] = [];
-  const lane = async () => {
-    for (let domain = waiting.pop(); domain; domain = waiting.pop())
-      tasks.push((await world.request('POST', '/api/domains/backup/?async=1', { domain }))._task.id);
-  };
-  await Promise.all(Array.from({ length: 50 }, lane));
+  const started = await world.startBackups(domains);
   const startedMs = performance.now() - from;
   row(`${name}: until all are started`, startedMs / 1000, 's', {
     target: (10 * started) / 1000,
     note: `${started} backups`,
   });
   row(`${name}: processor for the start of each`, (world.cpuMs() - cpuFrom) / started, 'ms', { target: 10 });
-  await world.until(async () => (await world.count('/api/tasks/?status=IN_PROGRESS')) === 0, 500);
+  await world.untilIdle();
   row(`${name}: processor for each until its end`, (world.cpuMs() - cpuFrom) / started, 'ms');
   row(`${name}: worst delay of the event loop`, (await world.measured()).worstDelayMs, 'ms', { target: 250 });
   const failed = (await world.count('/api/tasks/?status=FAILED')) - failedBefore;

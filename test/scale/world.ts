@@ -1,6 +1,7 @@
 /** A controller as a process, and processes full of simulated agents; what is measured of them from outside. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { get as httpsGet } from 'node:https';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { HttpClient } from '@virtkeep/shared/http-client';
@@ -137,6 +138,59 @@ export class ScaleWorld {
     return performance.now() - from;
   }
 
+  /** It has nothing to do any more. */
+  async untilQuiet(): Promise<void> {
+    for (let last = this.cpuMs(); ; ) {
+      await sleep(2000);
+      const now = this.cpuMs();
+      if (now - last < 200) return;
+      last = now;
+    }
+  }
+
+  /** Listens to the event stream. @param heard undefined: it takes what comes. @returns what ends it */
+  listen(heard?: (domain: string, description: string) => void): () => void {
+    const ca = readFileSync(this.controller.caFile, 'utf8');
+    const url = new URL('/api/events/stream/', this.controller.url);
+    const headers = { authorization: `jwt ${this.rest.token}` };
+    const request = httpsGet(url, { ca, headers }, response => {
+      if (response.statusCode !== 200) throw new Error(`the event stream answered ${response.statusCode}`);
+      response.on('error', () => {});
+      if (!heard) return void response.resume();
+      let text = '';
+      response.setEncoding('utf8');
+      response.on('data', (chunk: string) => {
+        text += chunk;
+        const parts = text.split('\n\n');
+        text = parts.pop()!;
+        for (const part of parts) {
+          if (!part.includes('event: domain')) continue;
+          const { record } = JSON.parse(part.slice(part.indexOf('data: ') + 6));
+          if (record) heard(record.id, record.description);
+        }
+      });
+    });
+    request.on('error', () => {});
+    return () => request.destroy();
+  }
+
+  /** Asks for a backup of each of these VMs, fifty requests at a time. @returns how many they are */
+  async startBackups(domains: readonly string[]): Promise<number> {
+    const waiting = [...new Set(domains)];
+    const started = waiting.length;
+    const lane = async () => {
+      for (let domain = waiting.pop(); domain; domain = waiting.pop())
+        await this.request('POST', '/api/domains/backup/?async=1', { domain });
+    };
+    await Promise.all(Array.from({ length: 50 }, lane));
+    return started;
+  }
+
+  /** No task runs any more. */
+  untilIdle(): Promise<void> {
+    return this.until(async () => (await this.count('/api/tasks/?status=IN_PROGRESS')) === 0, 500);
+  }
+
   /** How often a node was lost so far. */
   losses(): Promise<number> {
     return this.count('/api/events/?type=warning&name=is%20not%20reachable');
@@ -158,6 +212,12 @@ export class ScaleWorld {
 
   measureAnew(): void {
     process.kill(this.controller.daemon.pid!, 'SIGUSR2');
+  }
+
+  /** Memory of the controller without what nobody needs any more. */
+  async keptMemory(): Promise<Pick<Measured, 'rssBytes' | 'heapBytes'>> {
+    process.kill(this.controller.daemon.pid!, 'SIGWINCH');
+    return this.measured();
   }
 
   databaseBytes(): number {
