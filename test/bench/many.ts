@@ -1,0 +1,192 @@
+/**
+ * Eight backups at once on one node: `node test/bench/many.ts [--quick] [--rounds N]`.
+ *
+ * Against one alone, in alternating rounds: bytes a second of all together, how fair it is between them, the agent's memory, and what a
+ * guest feels that is not being backed up: how long it takes until what it wrote is on the disk, as QEMU counts it
+ * (`block-latency-histogram-set`), while it writes and flushes all the time.
+ */
+import { cpSync, mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { MiB } from '@virtkeep/shared/units';
+import { AgentAlone } from '../e2e/agent-alone.ts';
+import type { Guest } from '../lab/guest.ts';
+import { run } from '../lab/run.ts';
+import { writeImage } from './archive-data.ts';
+import {
+  alternate,
+  type BenchRow,
+  benchOptions,
+  command,
+  median,
+  peakMiB,
+  printTable,
+  quietDisks,
+} from './lib.ts';
+
+const { quick, rounds } = benchOptions();
+const imageBytes = (quick ? 64 : 512) * MiB;
+const AT_ONCE = 8;
+const QUIET_SECONDS = quick ? 3 : 15;
+/** Writes of the guest are this long, and each is on the disk before the next. */
+const WRITE = 'bs=65536 count=1 conv=notrunc,fsync';
+/** Where the classes of the histogram begin, ns: each a tenth longer than the one before, up to ten seconds. */
+const CLASSES = Array.from({ length: 145 }, (_, index) => Math.round(10_000 * 1.1 ** index));
+/** In the guest's one disk that writes all the time. */
+const DEVICE = '/machine/peripheral/virtio-disk0/virtio-backend';
+
+interface Latency {
+  flushes: number;
+  p50Ms: number;
+  p99Ms: number;
+}
+
+/** Eight guests whose disks hold what system disks hold; they run no system, for it would take the cores. */
+async function startGuests(lab: AgentAlone): Promise<Guest[]> {
+  const { world } = lab;
+  const [raw, image] = [join(world.dir, 'image.raw'), join(world.dir, 'image.qcow2')];
+  writeImage(raw, imageBytes);
+  await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, image], { timeoutMs: 600_000 });
+  rmSync(raw);
+  const guests: Guest[] = [];
+  for (let number = 1; number <= AT_ONCE; number += 1) {
+    const disk = join(world.node.pool(0).path, `many${number}.qcow2`);
+    cpSync(image, disk);
+    const disks = [{ path: disk, format: 'qcow2' as const }];
+    guests.push(await (await world.defineTiny({ name: `many${number}`, idle: true, disks })).start());
+  }
+  rmSync(image);
+  return guests;
+}
+
+/** A guest that writes all the time, and is not backed up. */
+async function startNeighbour(lab: AgentAlone): Promise<Guest> {
+  const guest = await lab.world.defineTiny({ name: 'neighbour', dataDisks: [{ sizeMiB: 64 }] });
+  await (await guest.start()).waitForAgent();
+  await guest.sh('dd if=/dev/zero of=/mnt/vda/steady bs=65536 count=16 conv=fsync 2>/dev/null');
+  const loop = `n=0; while [ -e /mnt/vda/steady ]; do
+    dd if=/dev/zero of=/mnt/vda/steady seek=$n ${WRITE} 2>/dev/null; n=$(( (n + 1) % 16 )); done`;
+  await guest.sh(`( ${loop} ) >/dev/null 2>&1 </dev/null &`);
+  return guest;
+}
+
+async function monitor<T>(guest: Guest, execute: string, args: object): Promise<T> {
+  const request = JSON.stringify({ execute, arguments: args });
+  const answer = await guest.node.virsh('qemu-monitor-command', guest.name, request);
+  return (JSON.parse(answer) as { return: T }).return;
+}
+
+/** How long the guest's flushes took during the work: its writes wait in memory for them. */
+async function latencyDuring(guest: Guest, work: () => Promise<unknown>): Promise<Latency> {
+  await monitor(guest, 'block-latency-histogram-set', { id: DEVICE, 'boundaries-flush': CLASSES });
+  await work();
+  type Histogram = { bins: number[] };
+  type Stats = { qdev?: string; stats: { flush_latency_histogram?: Histogram } };
+  const devices = await monitor<Stats[]>(guest, 'query-blockstats', {});
+  const bins = devices.flatMap(({ stats }) => stats.flush_latency_histogram?.bins ?? []);
+  const flushes = bins.reduce((sum, count) => sum + count, 0);
+  const quantile = (share: number) => {
+    let seen = 0;
+    const index = bins.findIndex(count => {
+      seen += count;
+      return seen >= share * flushes;
+    });
+    return (CLASSES[Math.min(index, CLASSES.length - 1)] ?? Number.POSITIVE_INFINITY) / 1e6;
+  };
+  return { flushes, p50Ms: quantile(0.5), p99Ms: quantile(0.99) };
+}
+
+/** Backs these up, all at once. @returns when each had ended, ms after the beginning of all */
+async function backUp(lab: AgentAlone, guests: readonly Guest[]): Promise<number[]> {
+  const from = performance.now();
+  return Promise.all(
+    guests.map(async guest => {
+      await lab.heard(await lab.startBackup(guest));
+      return performance.now() - from;
+    }),
+  );
+}
+
+async function measure(lab: AgentAlone): Promise<BenchRow[]> {
+  const guests = await startGuests(lab);
+  const neighbour = await startNeighbour(lab);
+  const backups = join(lab.world.node.pool(1).path, 'backups');
+  const prepare = async () => {
+    rmSync(backups, { recursive: true, force: true });
+    mkdirSync(backups);
+    await command('sync', []);
+    await quietDisks();
+  };
+  await backUp(lab, guests.slice(0, 1));
+  const quiet: Latency[] = [];
+  const busy: Latency[] = [];
+  const fairness: number[] = [];
+  const times = await alternate(rounds, [
+    {
+      name: 'nothing',
+      run: async () => {
+        quiet.push(await latencyDuring(neighbour, () => sleep(QUIET_SECONDS * 1000)));
+        return undefined;
+      },
+    },
+    {
+      name: 'one',
+      prepare,
+      run: async () => Math.max(...(await backUp(lab, guests.slice(0, 1)))),
+    },
+    {
+      name: 'eight',
+      prepare,
+      run: async () => {
+        let ends: number[] = [];
+        const during = async () => {
+          ends = await backUp(lab, guests);
+        };
+        busy.push(await latencyDuring(neighbour, during));
+        fairness.push(Math.max(...ends) / Math.min(...ends));
+        return Math.max(...ends);
+      },
+    },
+  ]);
+  await prepare();
+  const [one, eight] = ['one', 'eight'].map(name => median(times.get(name)!)) as [number, number];
+  const middle = (found: readonly Latency[], what: keyof Latency) => median(found.map(one => one[what]));
+  const p99 = (found: readonly Latency[]) => middle(found, 'p99Ms');
+  return [
+    {
+      name: 'throughput of eight together / of one alone',
+      value: (AT_ONCE * one) / eight,
+      unit: '×',
+      sense: 'at least',
+      target: 0.95,
+      note: `${eight.toFixed(0)} ms against ${one.toFixed(0)} ms`,
+    },
+    { name: 'the last to end / the first', value: median(fairness), unit: '×', target: 1.25 },
+    {
+      name: 'peak memory of the agent',
+      value: peakMiB(lab.agent.daemon.pid!),
+      unit: 'MiB',
+      target: 200 + 40 * AT_ONCE,
+    },
+    {
+      name: "p99 of a neighbour's flushes, during / before",
+      value: p99(busy) / p99(quiet),
+      unit: '×',
+      target: 1.5,
+      note: `${p99(busy).toFixed(1)} ms against ${p99(quiet).toFixed(1)} ms; p50 ${middle(busy, 'p50Ms').toFixed(1)} against ${middle(quiet, 'p50Ms').toFixed(1)}; ${middle(busy, 'flushes')} and ${middle(quiet, 'flushes')} flushes`,
+    },
+  ];
+}
+
+async function main(): Promise<boolean> {
+  const lab = await AgentAlone.start({ limits: { concurrent_operations: AT_ONCE } });
+  try {
+    const rows = await measure(lab);
+    const title = `eight backups at once, ${imageBytes / MiB} MiB of data each, median of ${rounds} alternating rounds`;
+    return printTable(title, rows);
+  } finally {
+    await lab.stop();
+  }
+}
+
+process.exitCode = (await main()) ? 0 : 1;
