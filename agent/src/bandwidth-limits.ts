@@ -74,6 +74,12 @@ export class BandwidthLimits {
     };
   }
 
+  /** Another rate for who uses the key; nothing when nobody does. */
+  change(key: string, bytesPerSecond: number): void {
+    const bucket = this.#buckets.get(key);
+    if (bucket) bucket.bytesPerSecond = bytesPerSecond;
+  }
+
   #enter(key: string, bytesPerSecond: number): void {
     const bucket = this.#buckets.get(key);
     if (bucket) Object.assign(bucket, { bytesPerSecond, users: bucket.users + 1 });

@@ -16,6 +16,8 @@ import { domainLocks } from './grpc/start-operation.ts';
 import { Guests } from './guest/index.ts';
 import { ProgramHooks } from './hooks.ts';
 import { Inventory } from './inventory/index.ts';
+import { LatencyTargets } from './latency-targets.ts';
+import { readBlockWaits } from './libvirt/block-waits.ts';
 import { LibvirtLink } from './libvirt/link.ts';
 import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
@@ -114,6 +116,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     otherNodes: questions,
     claims: new Claims(),
     bandwidth: new BandwidthLimits(),
+    latency: new LatencyTargets({ waits: pools => readBlockWaits(link.get(), pools), log }),
     judge: signer.judge,
     sign: signer.sign,
     filesChanged: poolId => inventory.filesChanged(poolId),

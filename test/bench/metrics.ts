@@ -99,6 +99,7 @@ async function fill(): Promise<void> {
       type: 'local',
       outside: 0,
       backup_bandwidth: 0,
+      latency_target: 0,
       readonly: 0,
     };
     inventory.pools.set(id, {

@@ -276,6 +276,7 @@ function checkStart(request: StartBackupRequest): void {
   for (const id of request.excludeVdisks) requireUuid('exclude_vdisks', id);
   checkLevel(request.compressionLevel);
   checkLimits(request);
+  checkTargets(request);
 }
 
 /** An operation keeps to no more limits: its own, and those of its task, pool and node. */
@@ -289,6 +290,16 @@ function checkLimits({ limits }: StartBackupRequest): void {
     if (key === '' || key.length > MAX_LIMIT_KEY) throw refuse(`a key has 1 to ${MAX_LIMIT_KEY} characters`);
     if (bytesPerSecond < 1n) throw refuse('a rate is at least 1');
   }
+}
+
+const MAX_TARGETS = 64;
+const MAX_TARGET_MS = 60_000;
+
+function checkTargets({ latencyTargets }: StartBackupRequest): void {
+  const refuse = (reason: string) => new VirtkeepError('invalid_field', { field: 'latency_targets', reason });
+  if (latencyTargets.length > MAX_TARGETS) throw refuse(`must be at most ${MAX_TARGETS}`);
+  for (const { targetMs } of latencyTargets)
+    if (targetMs < 1 || targetMs > MAX_TARGET_MS) throw refuse(`a target is 1 to ${MAX_TARGET_MS} ms`);
 }
 
 function checkLevel(level: number): void {

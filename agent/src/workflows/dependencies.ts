@@ -5,6 +5,7 @@ import type { GrowthLimits, JudgeArchive, SignManifest } from '../archive/index.
 import type { BandwidthLimits } from '../bandwidth-limits.ts';
 import type { Claims } from '../claims.ts';
 import type { BackupHooks } from '../hooks.ts';
+import type { LatencyTargets } from '../latency-targets.ts';
 import type { OtherNodes } from '../other-nodes.ts';
 import type { PoolRecord, Settings } from '../pools/index.ts';
 import type { ZfsDriver } from '../zfs/index.ts';
@@ -53,6 +54,8 @@ export interface WorkflowDependencies {
   hooks?: BackupHooks;
   /** Limits that backups share; undefined: they read as fast as they can. */
   bandwidth?: BandwidthLimits;
+  /** Slows backups down for VMs that wait for their disks; undefined: nothing does. */
+  latency?: LatencyTargets;
   /** Threads that compress for one backup; undefined: the archive's default, by the number of processors. */
   compressionWorkers?: number;
 }

@@ -23,6 +23,14 @@ export function count(text: string): number {
   return value;
 }
 
+/** For commander: whole milliseconds, 0 for none. */
+export function milliseconds(text: string): number {
+  const value = Number(text);
+  if (text.trim() === '' || !Number.isInteger(value) || value < 0 || value > 60_000)
+    throw new InvalidArgumentError('It is 0 to 60000 milliseconds.');
+  return value;
+}
+
 /** Seconds, in a limit of time. */
 export function seconds(text: string): number {
   const value = Number(text);

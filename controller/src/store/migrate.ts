@@ -20,6 +20,7 @@ import { decisionOrder } from './migrations/0018-decision-order.ts';
 import { sessionsAndPoolSamples } from './migrations/0019-sessions-and-pool-samples.ts';
 import { sealedKeys } from './migrations/0020-sealed-keys.ts';
 import { settings } from './migrations/0021-settings.ts';
+import { poolLatency } from './migrations/0022-pool-latency.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -45,6 +46,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0019-sessions-and-pool-samples': sessionsAndPoolSamples,
   '0020-sealed-keys': sealedKeys,
   '0021-settings': settings,
+  '0022-pool-latency': poolLatency,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

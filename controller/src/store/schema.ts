@@ -266,6 +266,8 @@ export interface PoolRow {
   readonly: number;
   /** Bytes per second of all backups that go to it, together; 0: no limit. */
   backup_bandwidth: number;
+  /** The longest that VMs may wait for its disks on the average, ms, before backups are slowed down; 0: no limit. */
+  latency_target: number;
   created: string;
   modified: string;
 }

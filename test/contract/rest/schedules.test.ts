@@ -230,9 +230,9 @@ describe('run', () => {
 
   test('no faster than its task and its pool say', async () => {
     const task = await make({ start_date: '2030-01-01T00:00:00Z', bandwidth: 5_000_000 });
-    const body = { backup_bandwidth: 70_000_000 };
+    const body = { backup_bandwidth: 70_000_000, latency_target: 20 };
     const changed = await rest.call('PUT', `/api/data-pools/${pool.id}/`, { body });
-    expect(changed.body.backup_bandwidth).toBe(70_000_000);
+    expect(changed.body).toMatchObject(body);
     const { body: started } = await rest.call('POST', `/api/scheduled-tasks/${task.id}/run/?async=1`);
     await ended(rest, started._task.id);
     const { request } = agent.calls.findLast(call => call.kind === 'backup')!;
@@ -240,6 +240,8 @@ describe('run', () => {
       { key: task.id, bytesPerSecond: 5_000_000n },
       { key: pool.id, bytesPerSecond: 70_000_000n },
     ]);
+    expect((request as Json).latencyTargets).toEqual([{ poolId: pool.id, targetMs: 20 }]);
+    await rest.call('PUT', `/api/data-pools/${pool.id}/`, { body: { latency_target: 0 } });
   });
 
   test('waits for its turn, and can be cancelled there', async () => {

@@ -40,6 +40,7 @@ export async function seedNode(db: Database): Promise<void> {
       type: 'local',
       outside: 0,
       backup_bandwidth: 0,
+      latency_target: 0,
       readonly: 0,
       ...stamps,
     })

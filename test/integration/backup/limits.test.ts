@@ -1,10 +1,12 @@
-// Backups that keep to a rate: alone, and two that share it.
+// Backups that keep to a rate: alone, and two that share it; and one that gives way to a VM that waits for its disk.
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { BandwidthLimits } from '../../../agent/src/bandwidth-limits.ts';
+import { LatencyTargets } from '../../../agent/src/latency-targets.ts';
+import { readBlockWaits } from '../../../agent/src/libvirt/block-waits.ts';
 import { makePlainDisk } from '../../lab/disks.ts';
-import { run } from '../../lab/run.ts';
+import { run, waitFor } from '../../lab/run.ts';
 import { WorkflowLab } from './lab.ts';
 
 const MiB = 1024 * 1024;
@@ -44,4 +46,55 @@ test('two share the rate of a key', async () => {
   const limits = [{ key: 'pool', bytesPerSecond: BigInt(4 * MiB) }];
   const making = guests.map(({ guest }) => lab.backup(guest, { limits, compress: true }));
   expect(await seconds(Promise.all(making))).toBeGreaterThan(2.5);
+});
+
+test('one that reads from a pool whose VMs wait too long is slowed down, and says so', async () => {
+  const { guest, path } = await makeGuest('qcow2');
+  const neighbour = await lab.world.defineTiny({ cmdline: 'writer=/mnt/vda/w' });
+  await (await neighbour.start()).waitForAgent();
+  // each of its writes waits for its turn
+  await lab.world.node.virsh('blkdeviotune', neighbour.name, 'vda', '--total-iops-sec', '20', '--live');
+  const said: string[] = [];
+  const targets = new LatencyTargets({
+    waits: pools => readBlockWaits(lab.libvirt, pools),
+    log: lab.dependencies.log,
+  });
+  const join: LatencyTargets['join'] = (wanted, other, say) =>
+    targets.join(wanted, other, text => {
+      said.push(text);
+      say(text);
+    });
+  const { bandwidth } = lab.dependencies;
+  lab.dependencies.latency = Object.assign(Object.create(targets), { join });
+  // nothing is read before it is slowed
+  const untilSlowed = {
+    take: () => waitFor('that it is slowed', () => said.length > 0, 180_000).then(() => {}),
+  };
+  const patient = {
+    ...untilSlowed,
+    atFixedRate: <T>(work: (rate: number) => Promise<T>) => work(0),
+    leave: () => {},
+  };
+  lab.dependencies.bandwidth = Object.assign(new BandwidthLimits(), { join: () => patient });
+  try {
+    const pool = lab.world.node.pool(0);
+    const { file } = await lab.backup(guest, {
+      limits: [{ key: 'patient', bytesPerSecond: 1n }],
+      latencyTargets: [
+        { poolId: pool.uuid, targetMs: 1 },
+        { poolId: newId(), targetMs: 1 },
+      ],
+    });
+    expect(said[0]).toMatch(
+      new RegExp(
+        `^Reading at most 4 MiB/s: VMs wait [\\d.]+ ms for disks of ${pool.name}, whose target is 1 ms`,
+      ),
+    );
+    expect(targets.pools).toEqual([]);
+    const { result } = await lab.restore(file, { poolId: lab.world.node.pool(1).uuid });
+    await run(['qemu-img', 'compare', '-q', '-f', 'qcow2', path, result.disks[0]!.path]);
+  } finally {
+    lab.dependencies.bandwidth = bandwidth!;
+    delete lab.dependencies.latency;
+  }
 });

@@ -50,11 +50,7 @@ export async function openDestination(
   context: OperationContext,
   { job, time, prepared }: { job: BackupJob; time: Date; prepared: PreparedBase },
 ): Promise<Destination> {
-  const limits = request.limits.map(({ key, bytesPerSecond }) => ({
-    key,
-    bytesPerSecond: Number(bytesPerSecond),
-  }));
-  const throttle = limits.length > 0 ? dependencies.bandwidth?.join(limits) : undefined;
+  const throttle = await joinLimits(dependencies, request, context);
   try {
     const destination = await opened(dependencies, request, context, { job, time, prepared, throttle });
     const close = () => destination.close().finally(() => throttle?.leave());
@@ -63,6 +59,25 @@ export async function openDestination(
     throttle?.leave();
     throw error;
   }
+}
+
+/** What it reads by: limits that others share, and the waits of running VMs. @returns undefined: as fast as it can */
+async function joinLimits(
+  { bandwidth, latency, pools }: WorkflowDependencies,
+  request: StartBackupRequest,
+  { signal, progress }: OperationContext,
+): Promise<JoinedLimits | undefined> {
+  const here = request.latencyTargets.length > 0 ? await pools(signal) : [];
+  const targets = request.latencyTargets.flatMap(({ poolId, targetMs }) =>
+    here.filter(({ id }) => id === poolId).map(pool => ({ pool, targetMs })),
+  );
+  const limits = request.limits.map(({ key, bytesPerSecond }) => ({
+    key,
+    bytesPerSecond: Number(bytesPerSecond),
+  }));
+  const joined = limits.length > 0 ? bandwidth?.join(limits) : undefined;
+  if (targets.length === 0 || !latency) return joined;
+  return latency.join(targets, joined, text => progress.message(text));
 }
 
 interface Opening {

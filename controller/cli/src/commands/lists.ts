@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { Json } from '../client.ts';
 import { type GlobalOptions, withClient } from '../context.ts';
-import { bandwidth } from '../options.ts';
+import { bandwidth, milliseconds } from '../options.ts';
 import { bytes, clean, print, printFields, printJson, printTable } from '../output.ts';
 import { outputForm } from '../output-form.ts';
 import { type Named, resolve } from '../resolve.ts';
@@ -71,6 +71,11 @@ function addPools(program: Command): void {
       'most bytes per second of all backups that go to it, e.g. 50M; 0: no limit',
       rate,
     )
+    .option(
+      '--latency-target <ms>',
+      'slow backups down while VMs wait longer than this for its disks; 0: no limit',
+      milliseconds,
+    )
     .option('--readonly', 'nothing is changed in it')
     .option('--no-readonly', 'it is changed')
     .option('--outside', 'it belongs to others: nothing is written to it')
@@ -79,13 +84,20 @@ function addPools(program: Command): void {
     .action(
       async (
         nameOrId: string,
-        options: { backupBandwidth?: number; readonly?: boolean; outside?: boolean; description?: string },
+        options: {
+          backupBandwidth?: number;
+          latencyTarget?: number;
+          readonly?: boolean;
+          outside?: boolean;
+          description?: string;
+        },
         command: Command,
       ) => {
         const changes = {
           ...(options.readonly === undefined ? {} : { readonly: options.readonly }),
           ...(options.outside === undefined ? {} : { outside: options.outside }),
           ...(options.backupBandwidth === undefined ? {} : { backup_bandwidth: options.backupBandwidth }),
+          ...(options.latencyTarget === undefined ? {} : { latency_target: options.latencyTarget }),
           ...(options.description === undefined ? {} : { description: options.description }),
         };
         const changed = await withClient(async client => {

@@ -96,6 +96,14 @@ export const poolRoutes: RouteModule = (app, services) => {
                   'bytes per second of all backups that go to it, shared by the nodes that have it; 0: no limit',
               }),
             ),
+            latency_target: Type.Optional(
+              Type.Integer({
+                minimum: 0,
+                maximum: 60_000,
+                description:
+                  'ms that running VMs may wait for its disks, on the average: while they wait longer, backups that read from it or go to it are slowed down; 0: no limit',
+              }),
+            ),
           },
           { readonly: true },
         ),

@@ -64,6 +64,7 @@ export const PoolSchema = record(
       readonly: false,
       outside: false,
       backup_bandwidth: 0,
+      latency_target: 0,
       ownership: '',
       vdisk_count: 3,
       file_count: 14,
@@ -100,6 +101,9 @@ export const PoolSchema = record(
     readonly: truth('it was marked so: nothing is changed in it'),
     outside: truth('it belongs to others: nothing is written to it'),
     backup_bandwidth: integer('bytes per second of all backups that go to it; 0: no limit'),
+    latency_target: integer(
+      'ms that running VMs may wait for its disks, on the average, before backups are slowed down; 0: no limit',
+    ),
     ownership: text('who beside root may change what is in its directories; empty when nobody may'),
     vdisk_count: integer('disks of VMs'),
     file_count: integer('backup files'),

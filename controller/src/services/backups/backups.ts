@@ -164,6 +164,10 @@ export class BackupService {
           bytesPerSecond: BigInt(bytesPerSecond),
         }),
       ),
+      latencyTargets: this.#dependencies.pools.latencyTargets([
+        file?.pool_id ?? poolId,
+        ...domain.disks.map(disk => disk.poolId),
+      ]),
     };
     const targetId = file?.id ?? fileId;
     return this.#dependencies.nodeTasks.start({

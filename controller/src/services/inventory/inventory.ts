@@ -407,7 +407,9 @@ export class Inventory {
   /** Writes what the controller itself knows of a pool. */
   updatePool(
     id: string,
-    columns: Partial<Pick<PoolRow, 'description' | 'outside' | 'readonly' | 'backup_bandwidth'>>,
+    columns: Partial<
+      Pick<PoolRow, 'description' | 'outside' | 'readonly' | 'backup_bandwidth' | 'latency_target'>
+    >,
   ): Promise<void> {
     return this.#oneByOne.run(id, async () => {
       const entry = this.pool(id);
@@ -441,6 +443,7 @@ function newPoolRow(pool: Pool, now: string): PoolRow {
     type: pool.type,
     outside: 0,
     backup_bandwidth: 0,
+    latency_target: 0,
     readonly: 0,
     created: now,
     modified: now,

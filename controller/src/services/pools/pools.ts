@@ -21,6 +21,8 @@ export interface PoolChanges {
   description?: string;
   /** Bytes per second; 0: no limit. */
   backup_bandwidth?: number;
+  /** Milliseconds; 0: no limit. */
+  latency_target?: number;
 }
 
 export interface PoolFilter {
@@ -108,8 +110,9 @@ export class PoolService {
       ...(changes.readonly === undefined ? {} : { readonly: Number(changes.readonly) }),
       ...(changes.description === undefined ? {} : { description: changes.description }),
       ...(changes.backup_bandwidth === undefined ? {} : { backup_bandwidth: changes.backup_bandwidth }),
+      ...(changes.latency_target === undefined ? {} : { latency_target: changes.latency_target }),
     });
-    const { backup_bandwidth: _ours, ...marks } = changes;
+    const { backup_bandwidth: _rate, latency_target: _wait, ...marks } = changes;
     for (const nodeId of Object.keys(marks).length > 0 ? views.keys() : []) {
       if (this.#dependencies.links.isConnected(nodeId)) await this.#push(nodeId, id, marks);
     }
@@ -258,6 +261,15 @@ export class PoolService {
     const { row, views } = this.#dependencies.inventory.pool(id);
     if (row.backup_bandwidth === 0) return undefined;
     return Math.max(1, Math.floor(row.backup_bandwidth / views.size));
+  }
+
+  /** How long VMs may wait for disks of these pools before a backup that reads or writes there is slowed down. */
+  latencyTargets(ids: Iterable<string>): { poolId: string; targetMs: number }[] {
+    const { pools } = this.#dependencies.inventory;
+    return [...new Set(ids)].flatMap(poolId => {
+      const targetMs = pools.get(poolId)?.row.latency_target ?? 0;
+      return targetMs === 0 ? [] : [{ poolId, targetMs }];
+    });
   }
 
   /** True when `writable` would not refuse it. */

@@ -9,6 +9,7 @@ const row = {
   type: 'nfs',
   outside: 0,
   backup_bandwidth: 0,
+  latency_target: 0,
   readonly: 0,
   created: '',
   modified: '',

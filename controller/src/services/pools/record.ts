@@ -33,6 +33,8 @@ export interface PoolRecord {
   outside: boolean;
   /** Bytes per second of all backups that go to it; 0: no limit. */
   backup_bandwidth: number;
+  /** The longest that VMs may wait for its disks, ms; 0: no limit. */
+  latency_target: number;
   ownership: string;
   vdisk_count: number;
   file_count: number;
@@ -110,6 +112,7 @@ export function poolRecord(entry: PoolEntry, nodes: PoolNode[], fileCount: numbe
     is_base: any(view => view.isBase),
     readonly: entry.row.readonly === 1 || any(view => view.readonly),
     backup_bandwidth: entry.row.backup_bandwidth,
+    latency_target: entry.row.latency_target,
     outside: entry.row.outside === 1 || any(view => view.outside),
     ownership: views.find(view => view.pool.ownership !== '')?.pool.ownership ?? '',
     vdisk_count: pool?.diskCount ?? 0,

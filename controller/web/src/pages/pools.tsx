@@ -155,13 +155,17 @@ function EditPool({ pool: shown, close }: { pool: Pool; close: () => void }) {
   const client = useQueryClient();
   const [description, setDescription] = useState(pool.description);
   const [backup_bandwidth, setBandwidth] = useState(pool.backup_bandwidth);
+  const [latency_target, setLatency] = useState(pool.latency_target);
   const [isReadonly, setReadonly] = useState(pool.readonly);
   const [outside, setOutside] = useState(pool.outside);
   const act = async () => {
     const body = {
-      ...changesOf<Pick<Pool, 'description' | 'readonly' | 'outside' | 'backup_bandwidth'>>(pool, {
+      ...changesOf<
+        Pick<Pool, 'description' | 'readonly' | 'outside' | 'backup_bandwidth' | 'latency_target'>
+      >(pool, {
         description,
         backup_bandwidth,
+        latency_target,
         readonly: isReadonly,
         outside,
       }),
@@ -173,7 +177,7 @@ function EditPool({ pool: shown, close }: { pool: Pool; close: () => void }) {
     <Dialog
       title={words.changeTitle(pool.verbose_name)}
       submit={texts.common.save}
-      isReady={isWritten({ backup_bandwidth })}
+      isReady={isWritten({ backup_bandwidth, latency_target })}
       act={act}
       close={close}
     >
@@ -187,6 +191,14 @@ function EditPool({ pool: shown, close }: { pool: Pool; close: () => void }) {
             value={backup_bandwidth}
             error={fault('backup_bandwidth')}
             change={setBandwidth}
+          />
+          <NumberField
+            id="pool-latency"
+            label={words.latency}
+            help={words.latencyHelp}
+            value={latency_target}
+            error={fault('latency_target')}
+            change={setLatency}
           />
           <CheckField
             id="pool-readonly"

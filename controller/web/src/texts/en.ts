@@ -457,6 +457,8 @@ export const en = {
     change: 'Change',
     changeTitle: (name: string) => `Change ${name}`,
     bandwidth: 'MiB per second of all backups that go to it',
+    latency: 'Longest wait of VMs for its disks, milliseconds',
+    latencyHelp: 'While they wait longer, backups are slowed down. 0: no limit.',
     makeReadonly: 'Nothing is changed in it',
     makeOutside: 'It belongs to others: nothing is written to it',
     empty: 'No data pools',

@@ -77,6 +77,18 @@ export interface StartBackupRequest {
     | undefined;
   /** What is read of the domain's disks keeps to all of these. */
   limits: BandwidthLimit[];
+  /**
+   * While running domains wait longer than this for their disks, what is read is slowed down. Of pools that the operation reads from
+   * or writes to; one that the node does not have is passed over.
+   */
+  latencyTargets: LatencyTarget[];
+}
+
+/** What was told last holds for all operations that name the pool. */
+export interface LatencyTarget {
+  poolId: string;
+  /** The longest average wait for a disk of the pool that is well, 1 to 60000 ms. */
+  targetMs: number;
 }
 
 /** Operations of one agent that name the same key share its rate; the rate that was told last holds for all of them. */
@@ -364,6 +376,7 @@ function createBaseStartBackupRequest(): StartBackupRequest {
     extendCompressed: undefined,
     extendHashed: undefined,
     limits: [],
+    latencyTargets: [],
   };
 }
 
@@ -437,6 +450,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     }
     for (const v of message.limits) {
       BandwidthLimit.encode(v!, writer.uint32(186).fork()).join();
+    }
+    for (const v of message.latencyTargets) {
+      LatencyTarget.encode(v!, writer.uint32(194).fork()).join();
     }
     return writer;
   },
@@ -638,6 +654,14 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
             message.limits.push(BandwidthLimit.decode(reader, reader.uint32()));
             continue;
           }
+          case 24: {
+            if (tag !== 194) {
+              break;
+            }
+
+            message.latencyTargets.push(LatencyTarget.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -753,6 +777,11 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
       limits: globalThis.Array.isArray(object?.limits)
         ? object.limits.map((e: any) => BandwidthLimit.fromJSON(e))
         : [],
+      latencyTargets: globalThis.Array.isArray(object?.latencyTargets)
+        ? object.latencyTargets.map((e: any) => LatencyTarget.fromJSON(e))
+        : globalThis.Array.isArray(object?.latency_targets)
+        ? object.latency_targets.map((e: any) => LatencyTarget.fromJSON(e))
+        : [],
     };
   },
 
@@ -827,6 +856,9 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     if (message.limits?.length) {
       obj.limits = message.limits.map((e) => BandwidthLimit.toJSON(e));
     }
+    if (message.latencyTargets?.length) {
+      obj.latencyTargets = message.latencyTargets.map((e) => LatencyTarget.toJSON(e));
+    }
     return obj;
   },
 
@@ -860,6 +892,100 @@ export const StartBackupRequest: MessageFns<StartBackupRequest> = {
     message.extendCompressed = object.extendCompressed ?? undefined;
     message.extendHashed = object.extendHashed ?? undefined;
     message.limits = object.limits?.map((e) => BandwidthLimit.fromPartial(e)) || [];
+    message.latencyTargets = object.latencyTargets?.map((e) => LatencyTarget.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseLatencyTarget(): LatencyTarget {
+  return { poolId: "", targetMs: 0 };
+}
+
+export const LatencyTarget: MessageFns<LatencyTarget> = {
+  encode(message: LatencyTarget, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.poolId !== "") {
+      writer.uint32(10).string(message.poolId);
+    }
+    if (message.targetMs !== 0) {
+      writer.uint32(16).uint32(message.targetMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): LatencyTarget {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLatencyTarget();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.poolId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.targetMs = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): LatencyTarget {
+    return {
+      poolId: isSet(object.poolId)
+        ? globalThis.String(object.poolId)
+        : isSet(object.pool_id)
+        ? globalThis.String(object.pool_id)
+        : "",
+      targetMs: isSet(object.targetMs)
+        ? globalThis.Number(object.targetMs)
+        : isSet(object.target_ms)
+        ? globalThis.Number(object.target_ms)
+        : 0,
+    };
+  },
+
+  toJSON(message: LatencyTarget): unknown {
+    const obj: any = {};
+    if (message.poolId !== "") {
+      obj.poolId = message.poolId;
+    }
+    if (message.targetMs !== 0) {
+      obj.targetMs = Math.round(message.targetMs);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<LatencyTarget>): LatencyTarget {
+    return LatencyTarget.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<LatencyTarget>): LatencyTarget {
+    const message = createBaseLatencyTarget();
+    message.poolId = object.poolId ?? "";
+    message.targetMs = object.targetMs ?? 0;
     return message;
   },
 };
