@@ -2,10 +2,10 @@
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import type { Logger } from '@virtkeep/shared/log';
 import type { GrowthLimits, JudgeArchive, SignManifest } from '../archive/index.ts';
-import type { BandwidthLimits } from '../bandwidth-limits.ts';
+import type { LatencyTargets } from '../bandwidth/latency-targets.ts';
+import type { BandwidthLimits } from '../bandwidth/limits.ts';
 import type { Claims } from '../claims.ts';
 import type { BackupHooks } from '../hooks.ts';
-import type { LatencyTargets } from '../latency-targets.ts';
 import type { OtherNodes } from '../other-nodes.ts';
 import type { PoolRecord, Settings } from '../pools/index.ts';
 import type { ZfsDriver } from '../zfs/index.ts';

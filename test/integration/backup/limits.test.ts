@@ -2,9 +2,9 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
-import { BandwidthLimits } from '../../../agent/src/bandwidth-limits.ts';
-import { LatencyTargets } from '../../../agent/src/latency-targets.ts';
-import { readBlockWaits } from '../../../agent/src/libvirt/block-waits.ts';
+import { readBlockWaits } from '../../../agent/src/bandwidth/block-waits.ts';
+import { LatencyTargets } from '../../../agent/src/bandwidth/latency-targets.ts';
+import { BandwidthLimits } from '../../../agent/src/bandwidth/limits.ts';
 import { makePlainDisk } from '../../lab/disks.ts';
 import { run, waitFor } from '../../lab/run.ts';
 import { WorkflowLab } from './lab.ts';

@@ -15,7 +15,7 @@ import {
   removeTails,
   type SignManifest,
 } from '../../archive/index.ts';
-import type { JoinedLimits } from '../../bandwidth-limits.ts';
+import type { JoinedLimits } from '../../bandwidth/limits.ts';
 import { BACKUPS_DIR } from '../../pools/index.ts';
 import { archiveStem } from '../archives/file-name.ts';
 import {

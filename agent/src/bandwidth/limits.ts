@@ -4,7 +4,7 @@
  * fills more slowly for as long as it lasts.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Throttle } from './archive/index.ts';
+import type { Throttle } from '../archive/index.ts';
 
 export interface BandwidthLimit {
   key: string;

@@ -1,8 +1,8 @@
 import { expect, test } from '@jest/globals';
 import { createLogger } from '@virtkeep/shared/log';
 import { MiB } from '@virtkeep/shared/units';
-import type { JoinedLimits } from './bandwidth-limits.ts';
 import { LatencyTargets, nextRate, type Waits, waitedSince } from './latency-targets.ts';
+import type { JoinedLimits } from './limits.ts';
 
 const signal = new AbortController().signal;
 const POOL = { id: 'pool', name: 'fast', path: '/fast', outside: false };

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test } from '@jest/globals';
-import { BandwidthLimits, type JoinedLimits } from './bandwidth-limits.ts';
+import { BandwidthLimits, type JoinedLimits } from './limits.ts';
 
 const MB = 1_000_000;
 const signal = new AbortController().signal;

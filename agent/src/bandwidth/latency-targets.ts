@@ -7,8 +7,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { reasonOf } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { MiB } from '@virtkeep/shared/units';
-import { BandwidthLimits, type JoinedLimits, type LimitClock } from './bandwidth-limits.ts';
-import type { PoolPlace } from './pools/index.ts';
+import type { PoolPlace } from '../pools/index.ts';
+import { BandwidthLimits, type JoinedLimits, type LimitClock } from './limits.ts';
 
 export interface LatencyTarget {
   pool: PoolPlace;

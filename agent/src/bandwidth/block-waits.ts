@@ -1,7 +1,7 @@
 /** How long running VMs wait for their disks, as QEMU counts it. */
 import { type DomainStats, type Libvirt, ListDomains } from '@virtkeep/node-libvirt';
-import type { Waits, WaitsByPool } from '../latency-targets.ts';
 import { type PoolPlace, poolOfPath } from '../pools/index.ts';
+import type { Waits, WaitsByPool } from './latency-targets.ts';
 
 /** VIR_DOMAIN_STATS_BLOCK. */
 const BLOCK_GROUP = 32;
