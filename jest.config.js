@@ -42,7 +42,8 @@ const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications
   .flatMap(find)
   .filter(file => !ON_SQLITE_ALONE.test(file))
   .filter(file => OPENS_DATABASE.test(readFileSync(join(import.meta.dirname, file), 'utf8')));
-const files = names => names.map(name => `<rootDir>/${name}.test.ts`);
+const notLong = patterns =>
+  patterns.flatMap(find).filter(file => !LONG.includes(file.replace(/\.test\.ts$/, '')));
 const common = {
   extensionsToTreatAsEsm: ['.ts'],
   modulePathIgnorePatterns: ['<rootDir>/\\.lab', '<rootDir>/\\.cache', '<rootDir>/bundle', '/dist/'],
@@ -66,14 +67,17 @@ const ownModules = {
   },
   transformIgnorePatterns: ['/node_modules/'],
 };
-const CHANGES_MODULES = /jest\s*\.(unstable_mockModule\(|useFakeTimers\(|spyOn\(performance)/;
+const CHANGES_MODULES = /jest\s*\.(unstable_mockModule\(|useFakeTimers\(|spyOn\(performance)|clockStopped\(/;
 const needsOwnModules = file => CHANGES_MODULES.test(readFileSync(join(import.meta.dirname, file), 'utf8'));
 /** The projects of that name that run these files, each in its way. */
 const projectsOf = (project, files) =>
   [
     [base, files.filter(file => !needsOwnModules(file))],
     [ownModules, files.filter(needsOwnModules)],
-  ].map(([way, files]) => ({ ...way, ...project, testMatch: files.map(file => `<rootDir>/${file}`) }));
+  ]
+    // no pattern would be any
+    .filter(([, files]) => files.length > 0)
+    .map(([way, files]) => ({ ...way, ...project, testMatch: files.map(file => `<rootDir>/${file}`) }));
 
 export default {
   // ends what hangs; a busy machine makes slow, not wrong
@@ -91,33 +95,22 @@ export default {
       onPostgres,
     ),
     ...projectsOf({ displayName: 'contract' }, find('test/{contract,model}/**/*.test.ts')),
-    {
-      ...base,
-      displayName: 'integration',
-      testMatch: [
-        '<rootDir>/test/integration/**/*.test.ts',
-        '<rootDir>/agent/node-libvirt/test/**/*.test.ts',
-      ],
-      testPathIgnorePatterns: files(LONG),
-    },
-    {
-      ...base,
-      displayName: 'e2e',
-      testMatch: ['<rootDir>/test/e2e/**/*.test.ts'],
-      testPathIgnorePatterns: files(LONG),
-    },
-    {
-      ...base,
-      displayName: 'soak',
-      // the random ones are longer there
-      testMatch: [
-        '<rootDir>/test/{soak,model}/**/*.test.ts',
-        ...files([...LONG, ...FEW]),
-        '<rootDir>/agent/src/ovf/hostile.test.ts',
-        '<rootDir>/agent/src/appliance/vma/mutations.test.ts',
-        '<rootDir>/controller/src/services/retention/plan.random.test.ts',
-        '<rootDir>/controller/src/services/schedules/year.test.ts',
-      ],
-    },
+    ...projectsOf(
+      { displayName: 'integration' },
+      notLong(['test/integration/**/*.test.ts', 'agent/node-libvirt/test/**/*.test.ts']),
+    ),
+    ...projectsOf({ displayName: 'e2e' }, notLong(['test/e2e/**/*.test.ts'])),
+    ...projectsOf(
+      { displayName: 'soak' },
+      [
+        'test/{soak,model}/**/*.test.ts',
+        ...[...LONG, ...FEW].map(name => `${name}.test.ts`),
+        // the random ones are longer there
+        'agent/src/ovf/hostile.test.ts',
+        'agent/src/appliance/vma/mutations.test.ts',
+        'controller/src/services/retention/plan.random.test.ts',
+        'controller/src/services/schedules/year.test.ts',
+      ].flatMap(find),
+    ),
   ],
 };

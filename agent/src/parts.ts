@@ -116,7 +116,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     otherNodes: questions,
     claims: new Claims(),
     bandwidth: new BandwidthLimits(),
-    latency: new LatencyTargets({ waits: pools => readBlockWaits(link.get(), pools), log }),
+    latency: new LatencyTargets({ counters: pools => readBlockWaits(link.get(), pools), log }),
     judge: signer.judge,
     sign: signer.sign,
     filesChanged: poolId => inventory.filesChanged(poolId),

@@ -34,6 +34,8 @@ const TARGET_MS = 2;
 const WRITE = 'bs=65536 count=1 conv=notrunc,fsync';
 /** Where the classes of the histogram begin, ns: each a tenth longer than the one before, up to ten seconds. */
 const CLASSES = Array.from({ length: 145 }, (_, index) => Math.round(10_000 * 1.1 ** index));
+/** Fewer say nothing. */
+const FEWEST_FLUSHES = 50;
 /** In the guest's one disk that writes all the time. */
 const DEVICE = '/machine/peripheral/virtio-disk0/virtio-backend';
 
@@ -87,6 +89,8 @@ async function latencyDuring(guest: Guest, work: () => Promise<unknown>): Promis
   const devices = await monitor<Stats[]>(guest, 'query-blockstats', {});
   const bins = devices.flatMap(({ stats }) => stats.flush_latency_histogram?.bins ?? []);
   const flushes = bins.reduce((sum, count) => sum + count, 0);
+  if (flushes < FEWEST_FLUSHES)
+    throw new Error(`the neighbour has made ${flushes} flushes: it does not write`);
   const quantile = (share: number) => {
     let seen = 0;
     const index = bins.findIndex(count => {

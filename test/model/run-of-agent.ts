@@ -1,12 +1,11 @@
 /**
  * One run of the agent inside of the test's process, which outlives it: what a kill ends with a process must be ended here by
  * hand. Its promises never go on, its locks on files are given back, its threads end. And the points of a run: each call of the
- * file system that changes something in the world.
- *
- * `patchNode` comes before any module of the agent is imported: they take what they call when they are loaded.
+ * file system that changes something in the world, also of modules that were loaded before.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { basename } from 'node:path';
 
 /** What a run of the agent meets before and after each call; may reject, or never resolve. */
@@ -110,9 +109,11 @@ export function patchNode(): () => void {
       RunOfAgent.current?.keepThread(this);
     }
   } as typeof Worker;
+  syncBuiltinESMExports();
   return () => {
     Object.assign(promises, former);
     threads.Worker = Worker;
+    syncBuiltinESMExports();
   };
 }
 

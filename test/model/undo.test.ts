@@ -1,16 +1,16 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { open, rename, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from '@jest/globals';
 import type { Effect } from '../../agent/src/workflows/effect.ts';
 import { ROOT } from '../lab/paths.ts';
 import { skipPauses } from './pauses.ts';
-import { patchNode } from './run-of-agent.ts';
-import type { StoryName } from './stories/index.ts';
+import { patchNode, RunOfAgent } from './run-of-agent.ts';
+import { DECLARED_IN, STORIES, STORY_OF, type StoryName, WITHOUT_EFFECTS } from './stories/index.ts';
+import { play } from './undo-model.ts';
 
-// before anything of the agent is loaded
 const unpatch = patchNode();
-const { DECLARED_IN, STORIES, STORY_OF, WITHOUT_EFFECTS } = await import('./stories/index.ts');
-const { play } = await import('./undo-model.ts');
 
 /** How many histories each workflow is put through; `make soak` asks for more. A seed alone makes one of them again. */
 const HISTORIES = Number(process.env.VIRTKEEP_UNDO_HISTORIES ?? 1);
@@ -44,6 +44,27 @@ describe.each(NAMES)('%s', name => {
       if (HISTORIES >= ENOUGH_HISTORIES) expect(listed.filter(type => !declared.has(type))).toEqual([]);
     },
     HISTORIES * MAX_HISTORY_MS,
+  );
+});
+
+test('the calls of the file system are points, also of what was loaded before', async () => {
+  const root = mkdtempSync(join(tmpdir(), 'virtkeep-points-'));
+  const [first, second] = [join(root, 'first'), join(root, 'second')];
+  const points: string[] = [];
+  const run = new RunOfAgent(root, async point => void points.push(point));
+  await run.within(async () => {
+    await writeFile(first, '');
+    await rename(first, second);
+    const handle = await open(second, 'r+');
+    await handle.sync();
+    await handle.close();
+  });
+  rmSync(root, { recursive: true });
+  expect(points).toEqual(
+    ['writeFile first', 'rename second', 'open second', 'sync second'].flatMap(point => [
+      `${point}.before`,
+      `${point}.after`,
+    ]),
   );
 });
 

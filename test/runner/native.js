@@ -2,8 +2,8 @@
  * Runs the tests of one file as jest does, but has Node load the file and all it imports, once for each worker: jest's own
  * way compiles every module anew for every file, which was more than half of all work of the tests.
  *
- * So modules keep their state from one file of a worker to the next, as in the product: a test leaves what it finds. What
- * jest gives to tests (`@jest/globals`) is made anew for each file, and ends with it.
+ * So modules keep their state from one file of a worker to the next, as in the product: a test leaves what it finds, and what
+ * it has extended `expect` by. Tests, mocks and timers (`@jest/globals`) are made anew for each file, and end with it.
  */
 import { createRequire, registerHooks } from 'node:module';
 import { pathToFileURL } from 'node:url';

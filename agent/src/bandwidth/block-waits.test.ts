@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { waitsByPool } from './block-waits.ts';
+import { countersByPool } from './block-waits.ts';
 
 const pool = (id: string, path: string) => ({ id, name: id, path, outside: false });
 
@@ -29,9 +29,14 @@ test('the waits of running disks by the pool that they lie in', () => {
       },
     },
     // one that something is being done with
-    { id: 2, uuid: 'busy', name: 'busy', params: {} },
+    {
+      id: 2,
+      uuid: 'busy',
+      name: 'busy',
+      params: { 'block.count': 1, 'block.0.name': 'vda', 'block.0.path': '/fast/busy.qcow2' },
+    },
   ];
-  const found = waitsByPool(stats, [pool('fast', '/fast'), pool('slow', '/slow')]);
+  const found = countersByPool(stats, [pool('fast', '/fast'), pool('slow', '/slow')]);
   expect(found).toEqual(
     new Map([
       ['fast', new Map([['vm vda', { operations: 16, waitedNs: 1700 }]])],

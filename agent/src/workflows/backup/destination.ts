@@ -1,8 +1,11 @@
 /** Where the members go: a new archive under a partial name, or the end of one that is extended, or of its other form. */
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
+import { throwIfAborted } from '@virtkeep/shared/abort';
 import { rm } from '@virtkeep/shared/beneath';
+import { reasonOf } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Logger } from '@virtkeep/shared/log';
 import {
   type AppenderOptions,
   ArchiveAppender,
@@ -16,7 +19,7 @@ import {
   type SignManifest,
 } from '../../archive/index.ts';
 import type { JoinedLimits } from '../../bandwidth/limits.ts';
-import { BACKUPS_DIR } from '../../pools/index.ts';
+import { BACKUPS_DIR, type PoolPlace } from '../../pools/index.ts';
 import { archiveStem } from '../archives/file-name.ts';
 import {
   declareArchive,
@@ -63,21 +66,39 @@ export async function openDestination(
 
 /** What it reads by: limits that others share, and the waits of running VMs. @returns undefined: as fast as it can */
 async function joinLimits(
-  { bandwidth, latency, pools }: WorkflowDependencies,
+  { bandwidth, latency, pools, log }: WorkflowDependencies,
   request: StartBackupRequest,
-  { signal, progress }: OperationContext,
+  context: OperationContext,
 ): Promise<JoinedLimits | undefined> {
-  const here = request.latencyTargets.length > 0 ? await pools(signal) : [];
-  const targets = request.latencyTargets.flatMap(({ poolId, targetMs }) =>
-    here.filter(({ id }) => id === poolId).map(pool => ({ pool, targetMs })),
-  );
   const limits = request.limits.map(({ key, bytesPerSecond }) => ({
     key,
     bytesPerSecond: Number(bytesPerSecond),
   }));
-  const joined = limits.length > 0 ? bandwidth?.join(limits) : undefined;
-  if (targets.length === 0 || !latency) return joined;
-  return latency.join(targets, joined, text => progress.message(text));
+  const places = latency && request.latencyTargets.length > 0 ? await known(pools, context, log) : [];
+  const targets = request.latencyTargets.flatMap(({ poolId, targetMs }) =>
+    places.filter(({ id }) => id === poolId).map(pool => ({ pool, targetMs })),
+  );
+  const other = limits.length > 0 ? bandwidth?.join(limits) : undefined;
+  if (!latency || targets.length === 0) return other;
+  return latency.join({ targets, places, other, say: text => context.progress.message(text) });
+}
+
+/** A backup does not fail for want of what only slows it. */
+async function known(
+  pools: WorkflowDependencies['pools'],
+  context: OperationContext,
+  log: Logger,
+): Promise<readonly PoolPlace[]> {
+  try {
+    return await pools(context.signal);
+  } catch (error) {
+    throwIfAborted(context.signal);
+    log.warn('the data pools are not known now', { reason: reasonOf(error) });
+    context.warn(
+      'Where the data pools are could not be asked: this backup does not give way to VMs that wait for their disks.',
+    );
+    return [];
+  }
 }
 
 interface Opening {

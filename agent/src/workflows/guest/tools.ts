@@ -19,7 +19,8 @@ const LET_GO_MS = 60_000;
 const POLL_MS = 250;
 /** A guest that starts resets its drives, which closes the tray between libvirt's opening it and taking out what is in it. */
 const TRAY_CLOSED = /Tray of device .* is not open/;
-const TRIES = 10;
+/** So long it may take for that, ms. */
+const TRAY_MS = 60_000;
 
 /** The workflow. Result: `{"target_dev","path"}`; of an image that is mounted already the same. */
 export function attachTools(operations: GuestOperations, domainId: string): Workflow {
@@ -31,7 +32,7 @@ export function attachTools(operations: GuestOperations, domainId: string): Work
         return { path, drive: freeDrive(forms.live, forms.definition, path) };
       });
       if (!drive.isMounted) await context.step('mount', () => place(domain, drive, path, context.signal));
-      await context.step('verify', () => verify(domain, drive.targetDev, path, context.signal));
+      await context.step('verify', () => verify(domain, drive, path, context.signal));
       context.commit({ $case: 'attachGuestTools', value: { targetDev: drive.targetDev, path } });
     });
 }
@@ -61,7 +62,7 @@ export function detachTools(operations: GuestOperations, domainId: string): Work
         };
       });
       await context.step('unmount', () => place(domain, drive, null, context.signal));
-      await context.step('verify', () => verify(domain, drive.targetDev, null, context.signal));
+      await context.step('verify', () => verify(domain, drive, null, context.signal));
       context.commit({ $case: 'detachGuestTools', value: { targetDev: drive.targetDev } });
     });
 }
@@ -101,28 +102,29 @@ async function place(domain: Domain, drive: Drive, path: string | null, signal: 
     if (!drive.isNew) return domain.updateDevice(xml, flags);
     return path === null ? domain.detachDevice(xml, flags) : domain.attachDevice(xml, flags);
   };
-  for (let tried = 1; ; tried += 1) {
+  for (const deadline = performance.now() + TRAY_MS; ; ) {
     try {
       return await change();
     } catch (error) {
       const reason = reasonOf(error);
-      if (!TRAY_CLOSED.test(reason) || tried === TRIES) {
-        const advice = /tray|lock/i.test(reason) ? '; the guest holds the medium, eject it there first' : '';
-        unavailable(`${reason}${advice}`);
+      const isClosed = TRAY_CLOSED.test(reason);
+      if (!isClosed || performance.now() > deadline) {
+        const isHeld = !isClosed && /tray|lock/i.test(reason);
+        unavailable(`${reason}${isHeld ? '; the guest holds the medium, eject it there first' : ''}`);
       }
     }
     await sleep(POLL_MS, signal);
   }
 }
 
-/** Waits until the drive holds in both forms what it should; a drive that is gone is right, too. */
+/** The drive holds in both forms what it should, or is gone; one that was added goes late. */
 async function verify(
   domain: Domain,
-  targetDev: string,
+  { targetDev, isNew }: Drive,
   path: string | null,
   signal: AbortSignal,
 ): Promise<void> {
-  const deadline = performance.now() + LET_GO_MS;
+  const deadline = performance.now() + (isNew && path === null ? LET_GO_MS : 0);
   while (!(await isRight(domain, targetDev, path))) {
     if (performance.now() > deadline) unavailable(`${targetDev} does not hold what it should afterwards`);
     await sleep(POLL_MS, signal);

@@ -101,7 +101,7 @@ export const poolRoutes: RouteModule = (app, services) => {
                 minimum: 0,
                 maximum: 60_000,
                 description:
-                  'ms that running VMs may wait for its disks, on the average: while they wait longer, backups that read from it or go to it are slowed down; 0: no limit',
+                  'ms that running VMs may wait for its disks, on the average: while those of a node wait longer, its backups that read from it or go to it are slowed down; it holds for backups that begin afterwards; 0: no limit',
               }),
             ),
           },

@@ -78,8 +78,8 @@ export interface StartBackupRequest {
   /** What is read of the domain's disks keeps to all of these. */
   limits: BandwidthLimit[];
   /**
-   * While running domains wait longer than this for their disks, what is read is slowed down. Of pools that the operation reads from
-   * or writes to; one that the node does not have is passed over.
+   * While running domains of this node wait longer than this for their disks, what is read is slowed down; what qemu-img reads keeps to
+   * what held when it began. Of pools that the operation reads from or writes to; one that the node does not have is passed over.
    */
   latencyTargets: LatencyTarget[];
 }

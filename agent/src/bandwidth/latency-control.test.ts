@@ -1,0 +1,72 @@
+import { expect, test } from '@jest/globals';
+import { MiB } from '@virtkeep/shared/units';
+import {
+  averageWait,
+  type Control,
+  type DiskCounters,
+  FREE,
+  nextControl,
+  UNBOUNDED,
+} from './latency-control.ts';
+
+const TARGET = 10;
+const sample = (averageWaitMs: number | undefined, throughput = 400 * MiB) => ({
+  averageWaitMs,
+  throughput,
+  targetMs: TARGET,
+});
+const slowed = (rate: number, begunAtMs = 30): Control => ({ ...FREE, rate, begunAtMs });
+const rateAfter = (control: Control, ...[waitMs, throughput]: Parameters<typeof sample>) =>
+  nextControl(control, sample(waitMs, throughput)).rate;
+
+test('down from what was read, up from what was allowed, and never to nothing', () => {
+  expect(rateAfter(FREE, 15)).toBe(300 * MiB);
+  expect(rateAfter(FREE, 25)).toBe(200 * MiB);
+  expect(rateAfter(FREE, 25, 1)).toBe(4 * MiB);
+  expect(rateAfter(slowed(100 * MiB), 25)).toBe(50 * MiB);
+  // near the target it stays
+  expect(rateAfter(slowed(100 * MiB), 9)).toBe(100 * MiB);
+  expect(rateAfter(slowed(100 * MiB), 5)).toBe(125 * MiB);
+  expect(rateAfter(slowed(100 * MiB), undefined)).toBe(125 * MiB);
+  expect(nextControl(slowed(UNBOUNDED * 0.9), sample(1))).toEqual(FREE);
+});
+
+test('waits while nothing is read are nobody’s fault', () => {
+  expect(rateAfter(FREE, 500, 0)).toBe(UNBOUNDED);
+  expect(rateAfter(slowed(100 * MiB), 500, 0)).toBe(100 * MiB);
+});
+
+/** As many samples, one after the other. */
+const after = (control: Control, samples: number, waitMs: number): Control =>
+  Array.from({ length: samples }).reduce<Control>(now => nextControl(now, sample(waitMs, now.rate)), control);
+
+test('slowing that changes nothing ends for a while, and is tried again then', () => {
+  const begun = nextControl(FREE, sample(50));
+  const helpless = after(begun, 40, 50);
+  expect(helpless.rate).toBe(UNBOUNDED);
+  expect(helpless.resting).toBeGreaterThan(200);
+  const rested = after(helpless, helpless.resting, 50);
+  expect([rested.rate, rested.resting]).toEqual([UNBOUNDED, 0]);
+  expect(nextControl(rested, sample(50)).rate).toBe(200 * MiB);
+});
+
+test('slowing that helps goes on, though they wait too long still', () => {
+  const begun = nextControl(FREE, sample(50));
+  expect(after(begun, 100, 20).rate).toBe(4 * MiB);
+});
+
+test('only what disks did between two samples counts', () => {
+  const counters = (operations: number, ms: number): DiskCounters => ({ operations, waitedNs: ms * 1e6 });
+  const before = new Map([
+    ['a', counters(100, 5000)],
+    ['anew', counters(100, 100)],
+  ]);
+  const now = new Map([
+    ['a', counters(110, 5200)],
+    // its VM was started again, and this one just now
+    ['anew', counters(10, 90_000)],
+    ['new', counters(1000, 90_000)],
+  ]);
+  expect(averageWait(before, now)).toBe(20);
+  expect(averageWait(before, before)).toBeUndefined();
+});
