@@ -269,6 +269,26 @@ test('a data pool tells in how many days it is full, on its page and on the over
   await poolForecasts.refresh(new Date(now));
 });
 
+test('how much of its storage the backups of a data pool may take is changed', async () => {
+  const pool = async () => (await world.rest.call('GET', `/api/data-pools/${world.pool.id}/`)).body;
+  await logIn(seen, at('pools'));
+  await choose('backups', 'Change');
+  await dialog().getByLabel('MiB per second of all backups that go to it').fill('200');
+  await dialog().getByLabel('Longest wait of VMs for its disks, milliseconds').fill('20');
+  await seen.inspect();
+  await dialog().getByRole('button', { name: 'Save' }).click();
+  await dialog().waitFor({ state: 'detached' });
+  expect(await pool()).toMatchObject({ backup_bandwidth: 200 * 1024 ** 2, latency_target: 20 });
+  await choose('backups', 'Change');
+  await dialog().getByLabel('Longest wait of VMs for its disks, milliseconds').fill('60001');
+  await dialog().getByRole('button', { name: 'Save' }).click();
+  await dialog().locator('#pool-latency-help').waitFor();
+  await forgiveOne(400);
+  await dialog().getByRole('button', { name: 'Cancel' }).click();
+  await dialog().waitFor({ state: 'detached' });
+  expect((await pool()).latency_target).toBe(20);
+});
+
 test('machines are tagged together and found by it', async () => {
   await logIn(seen, at('vms'));
   await page.getByRole('checkbox', { name: 'Select web-1' }).check();

@@ -139,3 +139,20 @@ test('tags, users, tokens, events and the audit are listed and changed by name; 
   const changing = await virtkeep({ url, token: body.token }, ['tags', 'create', 'x', '--watch']);
   expect([changing.code, changing.stderr]).toEqual([2, expect.stringContaining('show something')]);
 });
+
+test('how fast backups of a data pool may be, and how long VMs may wait for it, is said on one line', async () => {
+  const set = (...options: string[]) =>
+    virtkeep({ url, token: rest.tokens.administrator }, ['pools', 'set', 'bulk', ...options], {});
+  const changed = await set('--backup-bandwidth', '200M', '--latency-target', '20');
+  expect([changed.code, changed.stdout]).toEqual([0, 'bulk: changed\n']);
+  const [pool] = (await rest.call('GET', '/api/data-pools/')).body.results;
+  const record = async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).body;
+  expect(await record()).toMatchObject({ backup_bandwidth: 200 * 1024 ** 2, latency_target: 20 });
+  const refused = await set('--latency-target', '1.5');
+  expect([refused.code !== 0, refused.stderr]).toEqual([
+    true,
+    expect.stringContaining('0 to 60000 milliseconds'),
+  ]);
+  expect((await set('--latency-target', '0')).code).toBe(0);
+  expect((await record()).latency_target).toBe(0);
+});
