@@ -12,6 +12,8 @@ import { makeRestApp, PASSWORD } from '../contract/rest/app.ts';
 import { ended, until } from '../contract/rest/nodes-world.ts';
 import { UploadNode } from '../contract/rest/upload-node.ts';
 import {
+  forgive,
+  forgiveOne,
   goTo,
   HOSTILE_NAME,
   logIn,
@@ -51,18 +53,6 @@ const dialog = () => page.getByRole('dialog');
 async function choose(of: string, action: string): Promise<void> {
   await button(`Actions of ${of}`).first().click();
   await page.getByRole('menuitem', { name: action, exact: true }).click();
-}
-
-/** As `forgive`, of a refusal that there was: the console may tell of it after the page has. */
-async function forgiveOne(status: number): Promise<void> {
-  await until(() => seen.faults.some(fault => fault.includes(`status of ${status}`)));
-  forgive(status);
-}
-
-/** The browser writes into its console that a call was refused, which is no fault of the page. */
-function forgive(status: number): void {
-  for (let index = seen.faults.length - 1; index >= 0; index -= 1)
-    if (seen.faults[index]!.includes(`status of ${status}`)) seen.faults.splice(index, 1);
 }
 
 /** Ends what was begun last on the node. */
@@ -116,7 +106,7 @@ test('a schedule is made with a look at what it will do, changed, seen in the ca
   await button('Save').click();
   await page.locator('#schedule-name-help').waitFor();
   expect(await page.locator('#schedule-name').getAttribute('aria-invalid')).toBe('true');
-  await forgiveOne(409);
+  await forgiveOne(seen, /status of 409/);
   await goTo(seen, at('schedules/calendar'), 'Calendar');
   await page.getByRole('link', { name: 'each night' }).first().waitFor();
   await button('Week').click();
@@ -139,7 +129,7 @@ test('a schedule is made with a look at what it will do, changed, seen in the ca
   await page.getByRole('heading', { level: 1, name: 'Schedules' }).waitFor();
   await page.getByText('No schedules').waitFor();
   // the stream told of its end before the page was left
-  forgive(404);
+  forgive(seen, /status of 404/);
 });
 
 test('a user is added, changed and logged out; a token is shown once and revoked', async () => {
@@ -149,7 +139,7 @@ test('a user is added, changed and logged out; a token is shown once and revoked
   await dialog().getByLabel('New password').fill('short');
   await dialog().getByRole('button', { name: 'Add a user' }).click();
   await page.locator('#user-password-help').getByText('at least 10 characters', { exact: false }).waitFor();
-  await forgiveOne(400);
+  await forgiveOne(seen, /status of 400/);
   await dialog().getByLabel('New password').fill('correct horse battery');
   await seen.inspect();
   await dialog().getByRole('button', { name: 'Add a user' }).click();
@@ -214,7 +204,7 @@ test('a setting of the controller is changed while it runs, and is that of its f
   await dialog().getByLabel('Value').fill('2000');
   await dialog().getByRole('button', { name: 'Save' }).click();
   await dialog().locator('#setting-value-help').waitFor();
-  await forgiveOne(400);
+  await forgiveOne(seen, /status of 400/);
   await dialog().getByLabel('Value').fill('4');
   await seen.inspect();
   await dialog().getByRole('button', { name: 'Save' }).click();
@@ -236,7 +226,7 @@ test('the login of a page is ended on it, and the password is asked for', async 
   await seen.inspect();
   await dialog().getByRole('button', { name: 'End', exact: true }).click();
   await page.getByLabel('User name').waitFor();
-  forgive(401);
+  forgive(seen, /status of 401/);
 });
 
 test('of an end of all logins the page of who is logged in knows by itself', async () => {
@@ -244,7 +234,7 @@ test('of an end of all logins the page of who is logged in knows by itself', asy
   await button('End all logins').click();
   await dialog().getByRole('button', { name: 'End all logins' }).click();
   await page.getByLabel('User name').waitFor();
-  forgive(401);
+  forgive(seen, /status of 401/);
 });
 
 test('a data pool tells in how many days it is full, on its page and on the overview', async () => {
@@ -283,7 +273,7 @@ test('how much of its storage the backups of a data pool may take is changed', a
   await dialog().getByLabel('Longest wait of VMs for its disks, milliseconds').fill('60001');
   await dialog().getByRole('button', { name: 'Save' }).click();
   await dialog().locator('#pool-latency-help').waitFor();
-  await forgiveOne(400);
+  await forgiveOne(seen, /status of 400/);
   await dialog().getByRole('button', { name: 'Cancel' }).click();
   await dialog().waitFor({ state: 'detached' });
   expect((await pool()).latency_target).toBe(20);

@@ -213,6 +213,18 @@ export async function logIn({ page }: Watched, url: string, username = 'the-admi
   await page.getByRole('button', { name: 'Account and appearance' }).waitFor();
 }
 
+/** What a test brings about itself is no fault of the page: the browser writes of each call that was not answered, or refused. */
+export function forgive({ faults }: Watched, what: RegExp): void {
+  for (let index = faults.length - 1; index >= 0; index -= 1)
+    if (what.test(faults[index]!)) faults.splice(index, 1);
+}
+
+/** As `forgive`, of what there was: the console may tell of it after the page has. */
+export async function forgiveOne(seen: Watched, what: RegExp): Promise<void> {
+  await until(() => seen.faults.some(fault => what.test(fault)));
+  forgive(seen, what);
+}
+
 /** A row of a list that holds the text; behind an open dialog, too: `detached` means that it is not there any more. */
 export function rowOf(page: Page, text: string): Locator {
   return page.getByRole('row', { includeHidden: true }).filter({ hasText: text });
