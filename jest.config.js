@@ -55,7 +55,7 @@ const base = {
   injectGlobals: false,
   transform: {},
 };
-// those that put something else in the place of a module, or of the clock, which all modules of a process share
+// those that put something else in the place of a module, or of the clock, or count the threads: all modules of a process share these
 const ownModules = {
   ...common,
   testEnvironment: '<rootDir>/test/runner/own-modules.js',
@@ -67,7 +67,8 @@ const ownModules = {
   },
   transformIgnorePatterns: ['/node_modules/'],
 };
-const CHANGES_MODULES = /jest\s*\.(unstable_mockModule\(|useFakeTimers\(|spyOn\(performance)|clockStopped\(/;
+const CHANGES_MODULES =
+  /jest\s*\.(unstable_mockModule\(|useFakeTimers\(|spyOn\(performance)|clockStopped\(|subscribe\('worker_threads'/;
 const needsOwnModules = file => CHANGES_MODULES.test(readFileSync(join(import.meta.dirname, file), 'utf8'));
 /** The projects of that name that run these files, each in its way. */
 const projectsOf = (project, files) =>
