@@ -89,8 +89,9 @@ test('a scan lists what lies there with the name of its VM, and what cannot be r
   const poolId = alone.world.node.pool(1).uuid;
   const listedAs = (filename: string, type: string, domainName: string) => {
     const path = join(backups, filename);
-    const { size, mtime } = statSync(path);
-    return { poolId, filename, path, type, domainName, size: BigInt(size), created: mtime, damage: '' };
+    // else its time would be rounded, not cut to whole milliseconds
+    const { size, mtime } = statSync(path, { bigint: true });
+    return { poolId, filename, path, type, domainName, size, created: mtime, damage: '' };
   };
   expect(files).toMatchObject([
     listedAs('appliance/web.ovf', 'OVF', 'web'),
