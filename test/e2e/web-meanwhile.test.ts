@@ -4,7 +4,17 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Page } from 'playwright-core';
 import { PASSWORD } from '../contract/rest/app.ts';
 import { until } from '../contract/rest/nodes-world.ts';
-import { forgive, forgiveOne, logIn, look, startWorld, type Watched, type WebWorld } from './web-world.ts';
+import {
+  forgive,
+  forgiveOne,
+  isSamePage,
+  logIn,
+  look,
+  markPage,
+  startWorld,
+  type Watched,
+  type WebWorld,
+} from './web-world.ts';
 
 let world: WebWorld;
 let seen: Watched;
@@ -28,12 +38,6 @@ const at = (path: string) => `${world.url}/ui/${path}`;
 const button = (name: string) => page.getByRole('button', { name, exact: true });
 const calls = (kind: string) => world.node.agent.calls.filter(call => call.kind === kind);
 
-/** Whoever loads the page anew forgets it. */
-async function markPage(): Promise<void> {
-  await page.evaluate(`window.wasHere = true`);
-}
-const isSamePage = () => page.evaluate(`window.wasHere === true`);
-
 async function logInAgain(username: string): Promise<void> {
   await page.getByText('Your login has ended', { exact: false }).waitFor();
   await page.locator('#username').fill(username);
@@ -52,7 +56,7 @@ async function endLogins(role: 'operator' | 'administrator'): Promise<void> {
 
 test('of a login that ends in the middle nothing is lost: who logs in again goes on where they were', async () => {
   await logIn(seen, at('schedules/new'), 'the-operator');
-  await markPage();
+  await markPage(seen);
   await page.locator('#schedule-name').fill('written before');
   await page.locator('#schedule-description').fill('and this');
   // the page learns of it by itself: by what it asks for, or by its stream
@@ -66,7 +70,7 @@ test('of a login that ends in the middle nothing is lost: who logs in again goes
   expect(await page.locator('#schedule-description').inputValue()).toBe('and this');
   await button('Save').click();
   await page.getByRole('heading', { level: 1, name: 'written before' }).waitFor();
-  expect(await isSamePage()).toBe(true);
+  expect(await isSamePage(seen)).toBe(true);
   forgive(seen, /status of 401/);
 });
 

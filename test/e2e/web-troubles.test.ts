@@ -9,8 +9,10 @@ import {
   beginBackup,
   forgive,
   goTo,
+  isSamePage,
   logIn,
   look,
+  markPage,
   rowOf,
   settled,
   startWorld,
@@ -44,15 +46,9 @@ afterEach(async () => {
 const at = (path: string) => `${world.url}/ui/${path}`;
 const row = (text: string) => rowOf(page, text);
 
-/** Whoever loads the page anew forgets it. */
-async function markPage(): Promise<void> {
-  await page.evaluate(`window.wasHere = true`);
-}
-const isSamePage = () => page.evaluate(`window.wasHere === true`);
-
 test('while the controller is away the page says so; once it is back all goes on without being loaded anew', async () => {
   await logIn(seen, at('tasks'));
-  await markPage();
+  await markPage(seen);
   const { task } = await beginBackup(world, world.domains.database);
   world.node.agent.progress(task, 'copy', 1n << 28n, 1n << 30n);
   await row('Back up database').getByText('25%').waitFor();
@@ -66,7 +62,7 @@ test('while the controller is away the page says so; once it is back all goes on
   world.node.agent.fail(task, new VirtkeepError('canceled'));
   await ended(world.rest, task, 'FAILED');
   await row('Back up database').getByText('Failed').first().waitFor();
-  expect(await isSamePage()).toBe(true);
+  expect(await isSamePage(seen)).toBe(true);
   forgive(seen, NO_ANSWER);
 });
 
@@ -82,7 +78,7 @@ test('a page that is opened while the controller does not answer comes by itself
 
 test('a node that is lost is told, with what became of its tasks, and so is its return', async () => {
   await logIn(seen, at('tasks'));
-  await markPage();
+  await markPage(seen);
   const { agent, tls } = world.node;
   const { task } = await beginBackup(world, world.domains.mail);
   agent.progress(task, 'copy', 1n << 28n, 1n << 30n);
@@ -99,12 +95,12 @@ test('a node that is lost is told, with what became of its tasks, and so is its 
   agent.fail(task, new VirtkeepError('canceled'));
   await ended(world.rest, task, 'FAILED');
   await row('Back up mail').getByText('Failed').first().waitFor();
-  expect(await isSamePage()).toBe(true);
+  expect(await isSamePage(seen)).toBe(true);
 });
 
 test('a network that is cut is told, and what happened meanwhile shows once it is back', async () => {
   await logIn(seen, at('tags'));
-  await markPage();
+  await markPage(seen);
   await page.getByText('No tags').waitFor();
   await seen.context.setOffline(true);
   await page.getByText(AWAY).waitFor();
@@ -113,7 +109,7 @@ test('a network that is cut is told, and what happened meanwhile shows once it i
   await seen.context.setOffline(false);
   await page.getByText(AWAY).waitFor({ state: 'detached' });
   await row('made meanwhile').waitFor();
-  expect(await isSamePage()).toBe(true);
+  expect(await isSamePage(seen)).toBe(true);
   forgive(seen, NO_ANSWER);
 });
 

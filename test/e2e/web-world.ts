@@ -225,6 +225,15 @@ export async function forgiveOne(seen: Watched, what: RegExp): Promise<void> {
   forgive(seen, what);
 }
 
+/** Whoever loads the page anew forgets it. */
+export async function markPage({ page }: Watched): Promise<void> {
+  await page.evaluate(`window.wasHere = true`);
+}
+
+/** Whether it was not loaded anew since `markPage`. */
+export const isSamePage = ({ page }: Watched): Promise<boolean> =>
+  page.evaluate<boolean>(`window.wasHere === true`);
+
 /** A row of a list that holds the text; behind an open dialog, too: `detached` means that it is not there any more. */
 export function rowOf(page: Page, text: string): Locator {
   return page.getByRole('row', { includeHidden: true }).filter({ hasText: text });

@@ -3,7 +3,6 @@
  * wait longer, what backups read that come from the pool or go to it is slowed down, all of them together, and let go again when they wait
  * less (`latency-control.ts`). The counters of QEMU are sampled for as long as somebody keeps to a target.
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import { reasonOf } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { MiB } from '@virtkeep/shared/units';
@@ -17,7 +16,7 @@ import {
   nextControl,
   UNBOUNDED,
 } from './latency-control.ts';
-import { BandwidthLimits, type JoinedLimits, type LimitClock } from './limits.ts';
+import { BandwidthLimits, type JoinedLimits, type LimitClock, SYSTEM_CLOCK } from './limits.ts';
 
 export interface LatencyTarget {
   pool: PoolPlace;
@@ -49,13 +48,6 @@ const SAMPLE_MS = 500;
 const STALE_MS = 10_000;
 /** A rate that is so many times what is read holds nobody up. */
 const BINDS = 4;
-
-const SYSTEM_CLOCK: LimitClock = {
-  nowMs: () => performance.now(),
-  sleep: async (ms, signal) => {
-    await delay(ms, undefined, { signal, ref: false }).catch(() => {});
-  },
-};
 
 /** A pool whose target somebody keeps to. */
 interface Watched {

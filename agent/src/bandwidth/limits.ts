@@ -17,7 +17,8 @@ export interface LimitClock {
   sleep(ms: number, signal: AbortSignal): Promise<void>;
 }
 
-const SYSTEM_CLOCK: LimitClock = {
+/** The time as it is. */
+export const SYSTEM_CLOCK: LimitClock = {
   nowMs: () => performance.now(),
   sleep: async (ms, signal) => {
     await delay(ms, undefined, { signal }).catch(() => {});
