@@ -1,6 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { getCompileCacheDir } from 'node:module';
 import { codeCacheDirectory, keepCodeCache } from '@virtkeep/shared/code-cache';
+import { replaceProcess } from '@virtkeep/shared/replace-process';
 
 /**
  * Settings of a small process. They count only when they are there before the process starts. Measured at the peak of a
@@ -53,7 +54,6 @@ export async function shedStripper(): Promise<void> {
 const starts = (): number => Number(process.env[STARTS] ?? 0);
 
 function startAnew(): void {
-  if (process.execve === undefined) return;
   const { NODE_OPTIONS = '' } = process.env;
   const env = {
     ...process.env,
@@ -64,8 +64,7 @@ function startAnew(): void {
     [STARTS]: String(starts() + 1),
   };
   // not one that Node takes from the environment
-  const flags = [...process.execArgv.filter(flag => flag !== SMALL_CODE), SMALL_CODE];
-  process.execve(process.execPath, [process.argv0, ...flags, ...process.argv.slice(1)], env);
+  replaceProcess([SMALL_CODE], env);
 }
 
 /** Entries of the cache; 0 when there is none. */

@@ -2,8 +2,10 @@
 // The controller's entry: checks the Node that runs it before anything else is loaded.
 import { keepCodeCache, useCodeCache } from '@virtkeep/shared/code-cache';
 import { requireSupportedNode } from '@virtkeep/shared/node-version';
+import { startSmall } from './small-heap.ts';
 
 requireSupportedNode();
+startSmall();
 useCodeCache();
 const { runCli } = await import('./cli.ts');
 keepCodeCache();

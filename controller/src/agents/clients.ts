@@ -50,6 +50,7 @@ import { type ClientMiddleware, createChannel, createClientFactory, Metadata } f
 import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
 import { nodeHost, nodeUrn } from '../pki/index.ts';
 import { type Acting, ALONE } from './acting.ts';
+import { letGoOfPieces } from './message-pieces.ts';
 
 export interface AgentClients {
   node: NodeServiceClient;
@@ -124,6 +125,7 @@ const MAX_MESSAGE_BYTES = 128 * MiB;
  * @param ended ends every call over it with `node_unreachable`: a node that does not answer must not hold up who ends the link
  */
 export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: AbortSignal): AgentChannel {
+  letGoOfPieces();
   let peer: PeerValidity | undefined;
   const secure = credentials.createFromSecureContext(contextOf(tls), {
     checkServerIdentity: (_host, certificate) => {

@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { DomainMap } from './domain-map.ts';
 import type { DomainEntry } from './inventory.ts';
 
@@ -32,4 +32,36 @@ test('what is asked of all is right after each change', () => {
   ]);
   expect([...domains.withDisk('e')]).toEqual(['a']);
   expect(heard.slice(-2)).toEqual(['a n m', 'b m undefined']);
+});
+
+test('how many of a node run is right after each change', () => {
+  const domains = new DomainMap();
+  const on = { powerState: PowerState.RUNNING };
+  domains.set('a', entry('n', on));
+  domains.set('b', entry('n', on));
+  domains.set('c', entry('n', { powerState: PowerState.OFF }));
+  expect([domains.runningOn('n'), domains.runningOn('m')]).toEqual([2, 0]);
+  domains.set('a', entry('n', { powerState: PowerState.SUSPENDED }));
+  domains.set('b', entry('m', on));
+  domains.set('c', entry('n', on));
+  domains.delete('c');
+  expect([domains.runningOn('n'), domains.runningOn('m')]).toEqual([0, 1]);
+});
+
+test('what domains have in common is kept once, and says the same', () => {
+  const told = () =>
+    Domain.fromPartial({
+      name: 'a',
+      osVersion: ['Debian', 12].join(' '),
+      disks: [{ id: 'd', targetBus: ['virt', 'io'].join(''), backingChain: [] }],
+      guestInfo: { refreshed: new Date(0), ipv4: [] },
+    });
+  const domains = new DomainMap();
+  for (const id of ['a', 'b']) domains.set(id, { ...entry('n', {}), domain: told() });
+  const [first, second] = [...domains.values()].map(({ domain }) => domain);
+  expect(first).toEqual(told());
+  expect(first!.luns).toBe(second!.luns);
+  expect(first!.disks[0]!.backingChain).toBe(first!.guestInfo!.ipv4);
+  expect(first!.guestInfo!.refreshed).toEqual(new Date(0));
+  expect(() => first!.luns.push({} as never)).toThrow(TypeError);
 });

@@ -1,5 +1,7 @@
 /** The domains of all nodes by id, and what is asked of all of them at once, so that nobody goes through a hundred thousand for it. */
+import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { DomainEntry } from './inventory.ts';
+import { shareParts } from './shared-parts.ts';
 
 /** Hears of each domain that is put, or taken away. */
 export type DomainListener = (
@@ -15,10 +17,13 @@ export class DomainMap extends Map<string, DomainEntry> {
   readonly #ofParent = new Groups();
   readonly #named = new Groups();
   readonly #withDisk = new Groups();
+  /** How many run, by node. */
+  readonly #running = new Map<string, number>();
   readonly #listeners: DomainListener[] = [];
 
   override set(id: string, entry: DomainEntry): this {
     const before = this.get(id);
+    shareParts(entry.domain);
     super.set(id, entry);
     this.#regroup(id, before, entry);
     for (const listener of this.#listeners) listener(id, before, entry);
@@ -43,6 +48,11 @@ export class DomainMap extends Map<string, DomainEntry> {
     return this.#ofNode.of(nodeId);
   }
 
+  /** How many of a node's domains run. */
+  runningOn(nodeId: string): number {
+    return this.#running.get(nodeId) ?? 0;
+  }
+
   /** Ids of the thin clones of a template. */
   clonesOf(id: string): ReadonlySet<string> {
     return this.#ofParent.of(id);
@@ -62,9 +72,17 @@ export class DomainMap extends Map<string, DomainEntry> {
     this.#ofNode.move(id, before?.nodeId, after?.nodeId);
     this.#ofParent.move(id, before?.domain.parentId || undefined, after?.domain.parentId || undefined);
     this.#named.move(id, before?.domain.name, after?.domain.name);
+    this.#countRunning(before, -1);
+    this.#countRunning(after, 1);
     const [former, present] = [before, after].map(entry => new Set(entry?.domain.disks.map(disk => disk.id)));
     for (const disk of former!) if (!present!.has(disk)) this.#withDisk.move(id, disk, undefined);
     for (const disk of present!) if (!former!.has(disk)) this.#withDisk.move(id, undefined, disk);
+  }
+
+  #countRunning(entry: DomainEntry | undefined, by: 1 | -1): void {
+    if (entry?.domain.powerState !== PowerState.RUNNING) return;
+    const { nodeId } = entry;
+    this.#running.set(nodeId, this.runningOn(nodeId) + by);
   }
 }
 

@@ -1,6 +1,6 @@
 /** The nodes: enrolment, marks, removal. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { CertificateAuthority } from '../../pki/index.ts';
@@ -118,9 +118,10 @@ export class NodeService {
   /** @throws node_not_found. */
   usage(id: string): NodeUsage {
     const node = this.get(id);
-    const loaded = this.#domainsOf(id).filter(
-      ({ powerState }) => powerState === PowerState.RUNNING || powerState === PowerState.SUSPENDED,
-    );
+    const { domains } = this.#dependencies.inventory;
+    const loaded = [...domains.ofNode(id)]
+      .flatMap(domainId => domains.get(domainId)?.domain ?? [])
+      .filter(({ powerState }) => powerState === PowerState.RUNNING || powerState === PowerState.SUSPENDED);
     const cpus = loaded.reduce((sum, domain) => sum + domain.cpuCount, 0);
     const memory = loaded.reduce((sum, domain) => sum + Number(domain.memoryCount), 0);
     return {
@@ -232,11 +233,6 @@ export class NodeService {
     }
   }
 
-  #domainsOf(id: string): Domain[] {
-    const { domains } = this.#dependencies.inventory;
-    return [...domains.ofNode(id)].flatMap(domainId => domains.get(domainId)?.domain ?? []);
-  }
-
   #listed(entry: NodeEntry): ListedNode {
     const { row, info } = entry;
     const { inventory, links } = this.#dependencies;
@@ -253,6 +249,7 @@ export class NodeService {
 
   #record(entry: NodeEntry, basePool: string | null): NodeRecord {
     const { row, info } = entry;
+    const { domains } = this.#dependencies.inventory;
     const { id, verbose_name, status, cpu_count, memory_count, domains_count, last_seen } =
       this.#listed(entry);
     return {
@@ -265,8 +262,7 @@ export class NodeService {
       cpu_count,
       memory_count,
       domains_count,
-      domains_on_count: this.#domainsOf(id).filter(({ powerState }) => powerState === PowerState.RUNNING)
-        .length,
+      domains_on_count: domains.runningOn(id),
       hypervisor: { libvirt: info?.libvirtVersion ?? '', emulator: info?.emulatorVersion ?? '' },
       last_seen,
       base_datapool: basePool,

@@ -1,0 +1,43 @@
+import { StreamDecoder } from '@grpc/grpc-js/build/src/stream-decoder.js';
+import { expect, test } from '@jest/globals';
+import { letGoOfPieces } from './message-pieces.ts';
+
+const SIZE = 2_000;
+
+/** A message as it is on the wire: not compressed, its length, itself. */
+function framed(size: number, fill: number): Buffer {
+  const head = Buffer.alloc(5);
+  head.writeUInt32BE(size, 1);
+  return Buffer.concat([head, Buffer.alloc(size, fill)]);
+}
+
+const heldBy = (decoder: StreamDecoder): number =>
+  (decoder as unknown as { readPartialMessage: Buffer[] }).readPartialMessage.reduce(
+    (sum, piece) => sum + piece.length,
+    0,
+  );
+
+test('a message is whole however it is cut, and nothing of it is kept then', () => {
+  letGoOfPieces();
+  letGoOfPieces();
+  const wire = Buffer.concat([framed(SIZE, 7), framed(0, 0), framed(3, 9)]);
+  for (const step of [1, 2, 3, 5, 1_000, wire.length]) {
+    const decoder = new StreamDecoder(-1);
+    const messages: Buffer[] = [];
+    for (let at = 0; at < wire.length; at += step) {
+      messages.push(...decoder.write(wire.subarray(at, at + step)));
+      expect(heldBy(decoder)).toBeLessThan(SIZE);
+    }
+    expect(messages.map(message => message.toString('hex'))).toEqual(
+      [framed(SIZE, 7), framed(0, 0), framed(3, 9)].map(message => message.toString('hex')),
+    );
+    expect(heldBy(decoder)).toBe(0);
+  }
+});
+
+test('pieces of a message that is not whole are kept', () => {
+  letGoOfPieces();
+  const decoder = new StreamDecoder(-1);
+  decoder.write(framed(SIZE, 7).subarray(0, SIZE));
+  expect(heldBy(decoder)).toBe(SIZE - 5);
+});
