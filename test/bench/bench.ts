@@ -9,6 +9,7 @@ const BENCHMARKS = [
   'append.ts',
   'long.ts',
   'backup.ts',
+  'guest-feels.ts',
   'many.ts',
   'import.ts',
   'increments.ts',

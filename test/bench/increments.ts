@@ -1,5 +1,5 @@
 /**
- * Increments, restores and instant restores of a running VM against virtnbdbackup and virtnbdrestore:
+ * Increments, restores and instant restores of a running VM against what disk and cores can do, and by virtnbdbackup and virtnbdrestore:
  * `node test/bench/increments.ts [--quick] [--rounds N]`.
  *
  * Three guests of the same disk, one for each form of ours and one for the peer, because each keeps marks of its own in the
@@ -7,7 +7,8 @@
  * the data on the disk. The CPU is that of the program and of the VM's QEMU process, which serves the peer's reads.
  */
 
-import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { appendFileSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { newId } from '@virtkeep/shared/ids';
 import { MiB } from '@virtkeep/shared/units';
@@ -15,11 +16,21 @@ import { AgentAlone } from '../e2e/agent-alone.ts';
 import { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { writeImage } from './archive-data.ts';
-import { alternate, type BenchRow, benchOptions, command, median, printTable, quietDisks } from './lib.ts';
+import {
+  alternate,
+  type BenchCase,
+  type BenchRow,
+  benchOptions,
+  command,
+  median,
+  printTable,
+  quietDisks,
+} from './lib.ts';
+import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow, type Work } from './limit.ts';
 
 const { quick, rounds } = benchOptions();
 const imageBytes = quick ? 256 * MiB : 2048 * MiB;
-const changeMiB = quick ? 8 : 55;
+const changeMiB = quick ? 24 : 219;
 const LONG_MS = 900_000;
 /** What the kernel counts process times in, a second. */
 const TICKS = 100;
@@ -134,16 +145,30 @@ async function incrementRows(bench: Bench): Promise<BenchRow[]> {
         return undefined;
       }),
   });
-  const times = await alternate(rounds, [
-    {
-      name: 'virtnbdbackup',
-      prepare: () => quiet(bench.theirs),
-      run: () => timed(bench, 'virtnbdbackup', bench.theirs, () => virtnbdbackup(bench, 'inc')),
-    },
-    ...FORMS.map(mine),
-  ]);
+  const theirs = {
+    name: 'virtnbdbackup',
+    prepare: () => quiet(bench.theirs),
+    run: () => timed(bench, 'virtnbdbackup', bench.theirs, () => virtnbdbackup(bench, 'inc')),
+  };
+  const read = changeFile(bench);
+  const work = (form: Form): Work => ({
+    read,
+    written: () => changeMiB * MiB,
+    ...(form === '.tar.zst' && { cores: { compress: read } }),
+  });
+  const times = await withLimits(
+    bench,
+    [theirs],
+    FORMS.map(form => ({ mine: mine(form), work: work(form) })),
+  );
+  rmSync(read);
   return FORMS.flatMap(form => [
-    faster(`increment, ${form} faster than virtnbdbackup by`, times, [form, 'virtnbdbackup'], 4),
+    limitRow(`increment, ${form} / the limit of the machine`, times, form, form),
+    judgedWhereRoom(
+      faster(`increment, ${form} faster than virtnbdbackup by`, times, [form, 'virtnbdbackup'], 4),
+      limitOf(times, form),
+      median(times.get('virtnbdbackup')!),
+    ),
     {
       name: `increment, CPU of ${form} / virtnbdbackup`,
       value: median(bench.cpu.get(form)!) / median(bench.cpu.get('virtnbdbackup')!),
@@ -151,6 +176,27 @@ async function incrementRows(bench: Bench): Promise<BenchRow[]> {
       target: 1,
     },
   ]);
+}
+
+/** As large and as random as what a guest changes, on the disk of its layers. */
+function changeFile(bench: Bench): string {
+  const path = join(bench.lab.world.node.pool(0).path, 'as-changed');
+  for (let count = 0; count < changeMiB; count += 1) appendFileSync(path, randomBytes(MiB));
+  return path;
+}
+
+/** Alternating rounds of all, each of ours between two measurements of what the machine can do. */
+function withLimits(
+  bench: Bench,
+  peers: readonly BenchCase[],
+  ours: readonly { mine: BenchCase; work: Work }[],
+): Promise<Map<string, number[]>> {
+  const { path } = bench.lab.world.node.pool(1);
+  const between = ours.flatMap(({ mine, work }) => {
+    const [before, after] = limitCases(mine.name, path, work);
+    return [before, mine, after];
+  });
+  return alternate(rounds, [...peers, ...between]);
 }
 
 function faster(
@@ -214,31 +260,44 @@ async function restoreRows(bench: Bench): Promise<BenchRow[]> {
     await succeeded(bench.lab, id);
     return elapsed;
   };
-  const times = await alternate(rounds, [
-    {
-      name: 'virtnbdrestore',
-      prepare,
-      run: async () => {
-        mkdirSync(target);
-        await node.runInside(['virtnbdrestore', '-i', bench.peer, '-o', target], { timeoutMs: LONG_MS });
-        await command('sync', ['-f', target]);
-        return undefined;
+  const pathOf = (form: Form) => join(node.pool(1).path, 'backups', bench.archives.get(form)!.filename);
+  const work = (form: Form): Work => ({
+    read: pathOf(form),
+    written: () => allocated(pathOf('.tar')),
+    ...(form === '.tar.zst' && { cores: { decompress: pathOf(form) } }),
+  });
+  const times = await withLimits(
+    bench,
+    [
+      {
+        name: 'virtnbdrestore',
+        prepare,
+        run: async () => {
+          mkdirSync(target);
+          await node.runInside(['virtnbdrestore', '-i', bench.peer, '-o', target], { timeoutMs: LONG_MS });
+          await command('sync', ['-f', target]);
+          return undefined;
+        },
       },
-    },
-    { name: 'restore .tar', prepare, run: () => restore(bench, '.tar', {}).then(() => undefined) },
-    { name: 'restore .tar.zst', prepare, run: () => restore(bench, '.tar.zst', {}).then(() => undefined) },
-    { name: 'full, to the ping', prepare, run: () => answered({ flatten: true }) },
-    { name: 'instant, to the ping', prepare, run: () => answered({ instant: true }) },
-  ]);
+      { name: 'full, to the ping', prepare, run: () => answered({ flatten: true }) },
+      { name: 'instant, to the ping', prepare, run: () => answered({ instant: true }) },
+    ],
+    FORMS.map(form => {
+      const run = () => restore(bench, form, {}).then(() => undefined);
+      return { mine: { name: `restore ${form}`, prepare, run }, work: work(form) };
+    }),
+  );
   await prepare();
   return [
-    faster('full restore, .tar faster than virtnbdrestore by', times, ['restore .tar', 'virtnbdrestore'], 3),
-    faster(
-      'full restore, .tar.zst faster than virtnbdrestore by',
-      times,
-      ['restore .tar.zst', 'virtnbdrestore'],
-      3,
-    ),
+    ...FORMS.flatMap(form => {
+      const name = `restore ${form}`;
+      const title = `full restore, ${form} faster than virtnbdrestore by`;
+      const row = faster(title, times, [name, 'virtnbdrestore'], 3);
+      return [
+        limitRow(`full restore, ${form} / the limit of the machine`, times, name, name),
+        judgedWhereRoom(row, limitOf(times, name), median(times.get('virtnbdrestore')!)),
+      ];
+    }),
     faster('instant restore, call to guest-ping sooner by', times, [
       'instant, to the ping',
       'full, to the ping',

@@ -13,6 +13,7 @@ import { AgentAlone } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { writeImage } from './archive-data.ts';
+import { feltRow, type Latency, latencyDuring, startWriting } from './felt.ts';
 import {
   alternate,
   type BenchRow,
@@ -30,21 +31,6 @@ const AT_ONCE = 8;
 const QUIET_SECONDS = quick ? 3 : 15;
 /** How long VMs may wait for a disk, where backups give way. */
 const TARGET_MS = 2;
-/** Writes of the guest are this long, and each is on the disk before the next. */
-const WRITE = 'bs=65536 count=1 conv=notrunc,fsync';
-/** Where the classes of the histogram begin, ns: each a tenth longer than the one before, up to ten seconds. */
-const CLASSES = Array.from({ length: 145 }, (_, index) => Math.round(10_000 * 1.1 ** index));
-/** Fewer say nothing. */
-const FEWEST_FLUSHES = 50;
-/** In the guest's one disk that writes all the time. */
-const DEVICE = '/machine/peripheral/virtio-disk0/virtio-backend';
-
-interface Latency {
-  flushes: number;
-  p50Ms: number;
-  p99Ms: number;
-}
-
 /** Eight guests whose disks hold what system disks hold; they run no system, for it would take the cores. */
 async function startGuests(lab: AgentAlone): Promise<Guest[]> {
   const { world } = lab;
@@ -67,39 +53,8 @@ async function startGuests(lab: AgentAlone): Promise<Guest[]> {
 async function startNeighbour(lab: AgentAlone): Promise<Guest> {
   const guest = await lab.world.defineTiny({ name: 'neighbour', dataDisks: [{ sizeMiB: 64 }] });
   await (await guest.start()).waitForAgent();
-  await guest.sh('dd if=/dev/zero of=/mnt/vda/steady bs=65536 count=16 conv=fsync 2>/dev/null');
-  const loop = `n=0; while [ -e /mnt/vda/steady ]; do
-    dd if=/dev/zero of=/mnt/vda/steady seek=$n ${WRITE} 2>/dev/null; n=$(( (n + 1) % 16 )); done`;
-  await guest.sh(`( ${loop} ) >/dev/null 2>&1 </dev/null &`);
+  await startWriting(guest);
   return guest;
-}
-
-async function monitor<T>(guest: Guest, execute: string, args: object): Promise<T> {
-  const request = JSON.stringify({ execute, arguments: args });
-  const answer = await guest.node.virsh('qemu-monitor-command', guest.name, request);
-  return (JSON.parse(answer) as { return: T }).return;
-}
-
-/** How long the guest's flushes took during the work: its writes wait in memory for them. */
-async function latencyDuring(guest: Guest, work: () => Promise<unknown>): Promise<Latency> {
-  await monitor(guest, 'block-latency-histogram-set', { id: DEVICE, 'boundaries-flush': CLASSES });
-  await work();
-  type Histogram = { bins: number[] };
-  type Stats = { qdev?: string; stats: { flush_latency_histogram?: Histogram } };
-  const devices = await monitor<Stats[]>(guest, 'query-blockstats', {});
-  const bins = devices.flatMap(({ stats }) => stats.flush_latency_histogram?.bins ?? []);
-  const flushes = bins.reduce((sum, count) => sum + count, 0);
-  if (flushes < FEWEST_FLUSHES)
-    throw new Error(`the neighbour has made ${flushes} flushes: it does not write`);
-  const quantile = (share: number) => {
-    let seen = 0;
-    const index = bins.findIndex(count => {
-      seen += count;
-      return seen >= share * flushes;
-    });
-    return (CLASSES[Math.min(index, CLASSES.length - 1)] ?? Number.POSITIVE_INFINITY) / 1e6;
-  };
-  return { flushes, p50Ms: quantile(0.5), p99Ms: quantile(0.99) };
 }
 
 /**
@@ -173,14 +128,8 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
   const [one, eight, slow] = ['one', 'eight', 'eight that give way'].map(name =>
     median(times.get(name)!),
   ) as [number, number, number];
-  const middle = (found: readonly Latency[], what: keyof Latency) => median(found.map(one => one[what]));
-  const p99 = (found: readonly Latency[]) => middle(found, 'p99Ms');
-  const felt = (how: string, found: readonly Latency[]): BenchRow => ({
-    name: `p99 of a neighbour's flushes, during / before: ${how}`,
-    value: p99(found) / p99(quiet),
-    unit: '×',
-    note: `${p99(found).toFixed(1)} ms against ${p99(quiet).toFixed(1)} ms; p50 ${middle(found, 'p50Ms').toFixed(1)} against ${middle(quiet, 'p50Ms').toFixed(1)}; ${middle(found, 'flushes')} and ${middle(quiet, 'flushes')} flushes`,
-  });
+  const felt = (how: string, found: readonly Latency[]) =>
+    feltRow(`p99 of a neighbour's flushes, during / before: ${how}`, found, quiet);
   return [
     {
       name: 'throughput of eight together / of one alone',

@@ -1,0 +1,90 @@
+/**
+ * What a guest feels of its disk while other things happen: how long it takes until what it wrote is on the disk, as QEMU counts it
+ * (`block-latency-histogram-set`), and the longest time in which it wrote nothing, by its own clock.
+ */
+import type { Guest } from '../lab/guest.ts';
+import { type BenchRow, median } from './lib.ts';
+
+/** Of its flushes: its writes wait in memory for them. */
+export interface Latency {
+  flushes: number;
+  /** How many ended in a second. */
+  perSecond: number;
+  p50Ms: number;
+  p99Ms: number;
+}
+
+/** Each write is on the disk before the next. */
+const WRITE = 'bs=65536 count=1 conv=notrunc,fsync';
+/** On the guest's first disk, while it exists. */
+const STEADY = '/mnt/vda/steady';
+/** The longest gap since this was removed, in hundredths of a second. */
+const GAP = '/tmp/gap';
+/** Where the classes of the histogram begin, ns: each a tenth longer than the one before, up to ten seconds. */
+const CLASSES = Array.from({ length: 145 }, (_, index) => Math.round(10_000 * 1.1 ** index));
+/** Fewer say nothing. */
+const FEWEST_FLUSHES = 50;
+/** The guest's first disk. */
+const DEVICE = '/machine/peripheral/virtio-disk0/virtio-backend';
+
+/** Lets a running guest write all the time to its first disk, which it has mounted. */
+export async function startWriting(guest: Guest): Promise<void> {
+  await guest.sh(`dd if=/dev/zero of=${STEADY} bs=65536 count=16 conv=fsync 2>/dev/null`);
+  const clock = "IFS=' .' read seconds part _ </proc/uptime; now=$seconds$part";
+  const loop = `n=0; gap=0; ${clock}; last=$now; while [ -e ${STEADY} ]; do
+    dd if=/dev/zero of=${STEADY} seek=$n ${WRITE} 2>/dev/null; n=$(( (n + 1) % 16 ))
+    ${clock}; [ -e ${GAP} ] || gap=0
+    [ $(( now - last )) -gt $gap ] && gap=$(( now - last )); last=$now
+    echo $gap >${GAP}; done`;
+  await guest.sh(`( ${loop} ) >/dev/null 2>&1 </dev/null &`);
+}
+
+/** Between the ends of two writes in a row, ms, during the work. */
+export async function longestGapMs(guest: Guest, work: () => Promise<unknown>): Promise<number> {
+  await guest.sh(`rm -f ${GAP}`);
+  await work();
+  return Number(await guest.sh(`cat ${GAP}`)) * 10;
+}
+
+/** How long the guest's flushes took during the work. @throws Error when it has hardly written */
+export async function latencyDuring(guest: Guest, work: () => Promise<unknown>): Promise<Latency> {
+  await monitor(guest, 'block-latency-histogram-set', { id: DEVICE, 'boundaries-flush': CLASSES });
+  const start = performance.now();
+  await work();
+  const seconds = (performance.now() - start) / 1000;
+  type Histogram = { bins: number[] };
+  type Stats = { qdev?: string; stats: { flush_latency_histogram?: Histogram } };
+  const devices = await monitor<Stats[]>(guest, 'query-blockstats', {});
+  const bins = devices.flatMap(({ stats }) => stats.flush_latency_histogram?.bins ?? []);
+  const flushes = bins.reduce((sum, count) => sum + count, 0);
+  if (flushes < FEWEST_FLUSHES)
+    throw new Error(`${guest.name} has made ${flushes} flushes: it does not write`);
+  const quantile = (share: number) => {
+    let seen = 0;
+    const index = bins.findIndex(count => {
+      seen += count;
+      return seen >= share * flushes;
+    });
+    return (CLASSES[Math.min(index, CLASSES.length - 1)] ?? Number.POSITIVE_INFINITY) / 1e6;
+  };
+  return { flushes, perSecond: flushes / seconds, p50Ms: quantile(0.5), p99Ms: quantile(0.99) };
+}
+
+/** Medians of rounds, against those of a time in which nothing else happened. */
+export function feltRow(name: string, found: readonly Latency[], quiet: readonly Latency[]): BenchRow {
+  const [now, before] = [found, quiet].map(all => (what: keyof Latency) => median(all.map(one => one[what])));
+  const pair = (what: keyof Latency, digits = 1) =>
+    `${now!(what).toFixed(digits)} against ${before!(what).toFixed(digits)}`;
+  return {
+    name,
+    value: now!('p99Ms') / before!('p99Ms'),
+    unit: '×',
+    note: `p99 ${pair('p99Ms')} ms, p50 ${pair('p50Ms')} ms, ${pair('perSecond', 0)} flushes a second`,
+  };
+}
+
+async function monitor<T>(guest: Guest, execute: string, args: object): Promise<T> {
+  const request = JSON.stringify({ execute, arguments: args });
+  const answer = await guest.node.virsh('qemu-monitor-command', guest.name, request);
+  return (JSON.parse(answer) as { return: T }).return;
+}

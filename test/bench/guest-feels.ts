@@ -1,0 +1,187 @@
+/**
+ * What a running guest feels of its own backups: `node test/bench/guest-feels.ts [--quick] [--rounds N]`.
+ *
+ * A guest that writes and flushes all the time, before, during and after a full backup and an increment with a merge: how long its flushes
+ * take, how many there are, and how long its file systems are frozen beyond what the guest's agent needs to freeze and thaw them.
+ */
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { newId } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
+import { AgentAlone, fileOf } from '../e2e/agent-alone.ts';
+import { makeDataDisk } from '../lab/disks.ts';
+import type { Guest } from '../lab/guest.ts';
+import { run } from '../lab/run.ts';
+import { writeImage } from './archive-data.ts';
+import { feltRow, type Latency, latencyDuring, longestGapMs, startWriting } from './felt.ts';
+import { alternate, type BenchRow, benchOptions, command, median, printTable, quietDisks } from './lib.ts';
+
+const { quick, rounds } = benchOptions();
+const imageBytes = (quick ? 256 : 2048) * MiB;
+const changeMiB = quick ? 24 : 219;
+const QUIET_MS = quick ? 3_000 : 6_000;
+/** How long VMs may wait for a disk, where backups give way. */
+const TARGET_MS = 2;
+const LONG_MS = 600_000;
+/** Increments that stay on the VM; each further one merges the oldest. */
+const STAY = 3;
+
+/** The guest's first disk is the one that it writes to, the second what there is to back up. */
+async function startGuest({ world }: AgentAlone): Promise<Guest> {
+  const { path } = world.node.pool(0);
+  const raw = join(world.dir, 'image.raw');
+  const [written, full] = [join(path, 'written.qcow2'), join(path, 'full.qcow2')];
+  await makeDataDisk(written, { sizeMiB: 64 });
+  writeImage(raw, imageBytes);
+  await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, full], { timeoutMs: LONG_MS });
+  rmSync(raw);
+  const disks = [written, full].map(disk => ({ path: disk, format: 'qcow2' as const }));
+  const guest = await world.defineTiny({ name: 'felt', disks });
+  await (await guest.start()).waitForAgent();
+  await startWriting(guest);
+  return guest;
+}
+
+/** New random data at a random place of the second disk, on the disk when it returns. */
+async function change(guest: Guest): Promise<void> {
+  const seek = Math.floor(Math.random() * (imageBytes / MiB - changeMiB));
+  const where = `bs=1048576 count=${changeMiB} seek=${seek} conv=notrunc,fsync`;
+  await guest.sh(`dd if=/dev/urandom of=/dev/vdb ${where} 2>/dev/null`, LONG_MS);
+}
+
+class Backups {
+  readonly #lab: AgentAlone;
+  readonly #guest: Guest;
+  #archive: { id: string; filename: string } | undefined;
+
+  constructor(lab: AgentAlone, guest: Guest) {
+    this.#lab = lab;
+    this.#guest = guest;
+  }
+
+  /** A full backup, whose saved state is merged at its end and whose archive is removed. */
+  async full(targetMs: number): Promise<void> {
+    rmSync(await this.#made(targetMs, { requireConsistency: true }).then(({ path }) => path));
+  }
+
+  /** An increment of the one archive that grows, with the merge of the oldest of its states. */
+  async increment(targetMs: number): Promise<void> {
+    if (this.#archive === undefined) await this.#begin();
+    const { id, filename } = this.#archive!;
+    const extend = { poolId: this.#lab.world.node.pool(1).uuid, filename };
+    await this.#made(targetMs, { extend, extendFileId: id, requireConsistency: true });
+  }
+
+  async #begin(): Promise<void> {
+    this.#archive = await this.#made(0, { canBeIncremental: true });
+    for (let number = 0; number < STAY; number += 1) {
+      await change(this.#guest);
+      await this.increment(0);
+    }
+  }
+
+  async #made(targetMs: number, request: object) {
+    const latencyTargets =
+      targetMs > 0 ? this.#lab.world.node.pools.map(({ uuid: poolId }) => ({ poolId, targetMs })) : [];
+    const started = await this.#lab.startBackup(this.#guest, { fileId: newId(), latencyTargets, ...request });
+    return fileOf(await this.#lab.heard(started)) as { id: string; filename: string; path: string };
+  }
+}
+
+/** What was felt of one kind of backup. */
+class Felt {
+  readonly during: Latency[] = [];
+  readonly gapsMs: number[] = [];
+
+  async feel(guest: Guest, work: () => Promise<void>): Promise<undefined> {
+    this.gapsMs.push(
+      await longestGapMs(guest, async () => void this.during.push(await latencyDuring(guest, work))),
+    );
+  }
+}
+
+async function measure(lab: AgentAlone): Promise<BenchRow[]> {
+  const guest = await startGuest(lab);
+  const backups = new Backups(lab, guest);
+  const settle = async () => {
+    await command('sync', []);
+    await quietDisks();
+  };
+  const changed = async () => {
+    await change(guest);
+    await settle();
+  };
+  const felts = new Map<string, Felt>();
+  const case_ = (name: string, prepare: () => Promise<void>, work: () => Promise<unknown>) => {
+    const felt = new Felt();
+    felts.set(name, felt);
+    return { name, prepare, run: () => felt.feel(guest, async () => void (await work())) };
+  };
+  const nothing = () => sleep(QUIET_MS);
+  const freezing = () => guest.node.virsh(`domfsfreeze ${guest.name}; domfsthaw ${guest.name}`);
+  await backups.full(0);
+  await changed();
+  await backups.increment(0);
+  const times = await alternate(rounds, [
+    case_('before', settle, nothing),
+    case_('frozen by hand', settle, async () => {
+      await freezing();
+      await nothing();
+    }),
+    case_('full', settle, () => backups.full(0)),
+    case_('full that gives way', settle, () => backups.full(TARGET_MS)),
+    case_('increment', changed, () => backups.increment(0)),
+    case_('increment that gives way', changed, () => backups.increment(TARGET_MS)),
+    case_('after', async () => {}, nothing),
+  ]);
+  const of = (name: string) => felts.get(name)!;
+  const latency = (name: string, target?: number): BenchRow => ({
+    ...feltRow(`p99 of its flushes, ${name} / before`, of(name).during, of('before').during),
+    ...(target !== undefined && { target }),
+  });
+  const byHand = median(of('frozen by hand').gapsMs);
+  const frozen = (name: string): BenchRow => {
+    const gap = median(of(name).gapsMs);
+    const note = `longest without a write ${gap.toFixed(0)} ms; frozen and thawed by hand ${byHand.toFixed(0)} ms`;
+    return {
+      name: `frozen beyond freeze and thaw, ${name}`,
+      value: gap - byHand,
+      unit: 'ms',
+      target: 300,
+      note,
+    };
+  };
+  const longer = (name: string): BenchRow => {
+    const [slow, fast] = [`${name} that gives way`, name].map(one => median(times.get(one)!)) as [
+      number,
+      number,
+    ];
+    const note = `${slow.toFixed(0)} ms against ${fast.toFixed(0)} ms`;
+    return { name: `time of the ${name} that gives way`, value: slow / fast, unit: '×', note };
+  };
+  return [
+    latency('full'),
+    latency('full that gives way', 1.5),
+    latency('increment'),
+    latency('increment that gives way', 1.5),
+    latency('after'),
+    frozen('full'),
+    frozen('increment'),
+    longer('full'),
+    longer('increment'),
+  ];
+}
+
+async function main(): Promise<boolean> {
+  const lab = await AgentAlone.start();
+  try {
+    const rows = await measure(lab);
+    const title = `what a guest feels, VM of ${imageBytes / MiB} MiB, increments of ${changeMiB} MiB, target ${TARGET_MS} ms, median of ${rounds} alternating rounds`;
+    return printTable(title, rows);
+  } finally {
+    await lab.stop();
+  }
+}
+
+process.exitCode = (await main()) ? 0 : 1;
