@@ -68,6 +68,8 @@ export class SimulatedAgent {
   /** Hears of each operation that was started. */
   started: (operation: Operation) => void = () => {};
   readonly operations = new Map<string, Operation>();
+  /** Ids that a controller has given up as not begun. */
+  readonly #refused = new Set<string>();
   readonly #size: InstallationSize;
   readonly #requests = new Map<string, StartBackupRequest>();
   readonly #made: BackupFile[] = [];
@@ -202,6 +204,7 @@ export class SimulatedAgent {
   ): { operation: Operation; isNew: boolean } {
     const present = this.operations.get(id);
     if (present) return { operation: present, isNew: false };
+    if (this.#refused.has(id)) throw new VirtkeepError('canceled');
     const state = OperationState.RUNNING;
     const operation = Operation.fromPartial({
       id,
@@ -314,7 +317,10 @@ export class SimulatedAgent {
       return found;
     };
     return {
-      get: async ({ id }) => find(id ?? ''),
+      get: async ({ id = '', refuseUnknown }) => {
+        if (refuseUnknown && !agent.operations.has(id)) agent.#refused.add(id);
+        return find(id);
+      },
       list: async ({ running }) => ({
         operations: [...agent.operations.values()].filter(
           ({ state }) => !running || state === OperationState.RUNNING,

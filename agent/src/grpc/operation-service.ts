@@ -4,7 +4,7 @@ import type { OperationRunner } from '../operations/runner.ts';
 /** The journal's operations as they are: everything is in the runner. */
 export function operationService(runner: OperationRunner): OperationServiceImplementation {
   return {
-    get: async request => runner.get(request.id),
+    get: async request => runner.get(request.id, request.refuseUnknown),
     list: async request => {
       const { operations, sequence } = runner.list(request.running);
       return { operations, sequence: BigInt(sequence) };

@@ -108,6 +108,20 @@ afterEach(() => {
 });
 
 describe('start', () => {
+  test('one that was given up as not begun is not begun by a call that arrives later', async () => {
+    const [givenUp, asked] = [newId(), newId()];
+    const unknown = expect.objectContaining({ msgKey: 'operation_not_found' });
+    expect(() => runner.get(givenUp, true)).toThrow(unknown);
+    expect(() => runner.get(asked)).toThrow(unknown);
+    const late = () => runner.start(options(async () => {}, { id: givenUp }));
+    expect(late).toThrow(expect.objectContaining({ msgKey: 'canceled' }));
+    expect(journal.operation(givenUp)).toBeUndefined();
+    runner.start(options(async () => {}, { id: asked }));
+    expect((await ended(asked)).id).toBe(asked);
+    expect(runner.get(asked, true).id).toBe(asked);
+    runner.start(options(async () => {}, { id: asked }));
+  });
+
   test('runs a workflow to its committed result and undoes only the "always" effects, newest first', async () => {
     const { id } = runner.start(
       options(async context => {

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { hasKey, isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { ExpiringMap } from '@virtkeep/shared/expiring-map';
 import { type Entity, EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import {
   type Operation,
@@ -69,6 +70,9 @@ export interface StartOptions {
 }
 
 const LIST_LIMIT = 10_000;
+/** No network holds a packet back for so long: the kernel gives a connection up after a quarter of an hour without an answer. */
+const REFUSED_MS = 3_600_000;
+const MOST_REFUSED = 100_000;
 
 /**
  * Starts, follows and ends all long work of the agent. What an operation promised in the journal is kept by this run
@@ -81,6 +85,8 @@ export class OperationRunner {
   readonly #feed: OperationFeed;
   readonly #slots: Slots;
   readonly #settler: Settler;
+  /** Ids that who asked for them has given up: what begins them may still be on its way, though not over a restart of this process. */
+  readonly #refused = new ExpiringMap<true>({ lifeMs: REFUSED_MS, maxEntries: MOST_REFUSED });
   readonly #closing = new AbortController();
   #draining = false;
 
@@ -138,6 +144,7 @@ export class OperationRunner {
   start(options: StartOptions): Operation {
     const existing = this.replay(options.id, options.kind, options.request);
     if (existing) return existing;
+    if (this.#refused.get(options.id)) throw new VirtkeepError('canceled');
     if (this.#draining) throw new VirtkeepError('draining');
     const heavy = options.heavy ?? true;
     if (heavy) this.#slots.assertRoom();
@@ -158,11 +165,15 @@ export class OperationRunner {
     }
   }
 
-  /** @throws VirtkeepError operation_not_found. */
-  get(id: string): Operation {
+  /**
+   * @param refuseUnknown one that is not known is not begun later, either
+   * @throws VirtkeepError operation_not_found.
+   */
+  get(id: string, refuseUnknown = false): Operation {
     const operation = this.#active.get(id)?.message ?? this.#dependencies.journal.operation(id)?.message;
-    if (!operation) throw new VirtkeepError('operation_not_found', { id });
-    return operation;
+    if (operation) return operation;
+    if (refuseUnknown) this.#refused.set(id, true);
+    throw new VirtkeepError('operation_not_found', { id });
   }
 
   /** Operations, newest first, with the sequence from which a watch misses nothing. */

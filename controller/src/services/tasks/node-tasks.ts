@@ -366,7 +366,7 @@ export class NodeTasks {
     if (nodeId === null || task.row.is_multitask === 1) return;
     try {
       const signal = AbortSignal.timeout(ASK_TIMEOUT_MS);
-      await this.apply(nodeId, await clients.operations.get({ id }, { signal }));
+      await this.apply(nodeId, await clients.operations.get({ id, refuseUnknown: true }, { signal }));
     } catch (error) {
       if (!hasKey(error, 'operation_not_found')) throw error;
       const node = this.#dependencies.inventory.nodes.get(nodeId)?.row.verbose_name ?? nodeId;

@@ -153,6 +153,11 @@ export interface OperationEvent {
 
 export interface GetOperationRequest {
   id: string;
+  /**
+   * Where it is not known it never will be: a start call with this id that arrives later is refused with canceled. For a caller that gives
+   * it up then; its own call may still be on its way, in a connection that is long gone.
+   */
+  refuseUnknown: boolean;
 }
 
 export interface ListOperationsRequest {
@@ -731,13 +736,16 @@ export const OperationEvent: MessageFns<OperationEvent> = {
 };
 
 function createBaseGetOperationRequest(): GetOperationRequest {
-  return { id: "" };
+  return { id: "", refuseUnknown: false };
 }
 
 export const GetOperationRequest: MessageFns<GetOperationRequest> = {
   encode(message: GetOperationRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
     if (message.id !== "") {
       writer.uint32(10).string(message.id);
+    }
+    if (message.refuseUnknown !== false) {
+      writer.uint32(16).bool(message.refuseUnknown);
     }
     return writer;
   },
@@ -763,6 +771,14 @@ export const GetOperationRequest: MessageFns<GetOperationRequest> = {
             message.id = reader.string();
             continue;
           }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.refuseUnknown = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -776,13 +792,23 @@ export const GetOperationRequest: MessageFns<GetOperationRequest> = {
   },
 
   fromJSON(object: any): GetOperationRequest {
-    return { id: isSet(object.id) ? globalThis.String(object.id) : "" };
+    return {
+      id: isSet(object.id) ? globalThis.String(object.id) : "",
+      refuseUnknown: isSet(object.refuseUnknown)
+        ? globalThis.Boolean(object.refuseUnknown)
+        : isSet(object.refuse_unknown)
+        ? globalThis.Boolean(object.refuse_unknown)
+        : false,
+    };
   },
 
   toJSON(message: GetOperationRequest): unknown {
     const obj: any = {};
     if (message.id !== "") {
       obj.id = message.id;
+    }
+    if (message.refuseUnknown !== false) {
+      obj.refuseUnknown = message.refuseUnknown;
     }
     return obj;
   },
@@ -793,6 +819,7 @@ export const GetOperationRequest: MessageFns<GetOperationRequest> = {
   fromPartial(object: DeepPartial<GetOperationRequest>): GetOperationRequest {
     const message = createBaseGetOperationRequest();
     message.id = object.id ?? "";
+    message.refuseUnknown = object.refuseUnknown ?? false;
     return message;
   },
 };
