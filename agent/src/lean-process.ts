@@ -30,7 +30,7 @@ const WORKERS = [
 
 /**
  * Starts the same program anew in this process (its pid, its descriptors) with the settings of a small one. Returns when
- * it has them, and where Node cannot do it (before 23.11).
+ * it has them, and where the system cannot do it.
  */
 export function startLean(): void {
   if (starts() === 0) startAnew();

@@ -5,7 +5,7 @@ import { requireSupportedNode } from '@virtkeep/shared/node-version';
 import { startSmall } from './small-heap.ts';
 
 requireSupportedNode();
-startSmall();
+startSmall(process.argv.slice(2));
 useCodeCache();
 const { runCli } = await import('./cli.ts');
 keepCodeCache();

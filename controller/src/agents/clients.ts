@@ -110,6 +110,8 @@ export interface AgentChannel {
   close(): void;
 }
 
+letGoOfPieces();
+
 /** A silent node is noticed after time plus time-out: 15 s. */
 const KEEPALIVE = {
   'grpc.keepalive_time_ms': 10_000,
@@ -125,7 +127,6 @@ const MAX_MESSAGE_BYTES = 128 * MiB;
  * @param ended ends every call over it with `node_unreachable`: a node that does not answer must not hold up who ends the link
  */
 export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: AbortSignal): AgentChannel {
-  letGoOfPieces();
   let peer: PeerValidity | undefined;
   const secure = credentials.createFromSecureContext(contextOf(tls), {
     checkServerIdentity: (_host, certificate) => {

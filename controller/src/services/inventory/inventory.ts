@@ -28,7 +28,7 @@ export interface NodeEntry {
 }
 
 export interface DomainEntry {
-  /** As the node tells it that has the VM. */
+  /** As the node tells it that has the VM. Nobody changes it: lists without entries are one, of all domains, and frozen. */
   domain: Domain;
   nodeId: string;
   firstSeen: string;

@@ -11,7 +11,7 @@ const COMMON: ReadonlySet<string> = new Set([
 
 /** Frozen: who changed it would change all domains. */
 const NOTHING: readonly never[] = Object.freeze([]);
-/** More texts than that have nothing in common, whoever sends them. */
+/** With more texts than that, as guests may send them, it is begun anew: they have little in common. */
 const MOST = 10_000;
 const texts = new Map<string, string>();
 
@@ -25,13 +25,19 @@ type Fields = Record<string, unknown>;
 function share(fields: Fields): void {
   for (const key in fields) {
     const value = fields[key];
-    if (typeof value === 'string') {
-      if (COMMON.has(key)) fields[key] = only(value);
-    } else if (Array.isArray(value)) {
-      if (value.length === 0) fields[key] = NOTHING;
-      else for (const item of value) if (isFields(item)) share(item);
-    } else if (isFields(value)) share(value);
+    const common = commonOf(key, value);
+    if (common !== value) fields[key] = common;
   }
+}
+
+/** What stands for it; its own parts are replaced in it. */
+function commonOf(key: string, value: unknown): unknown {
+  if (typeof value === 'string') return COMMON.has(key) ? only(value) : value;
+  if (Array.isArray(value)) {
+    if (value.length === 0) return NOTHING;
+    for (const item of value) if (isFields(item)) share(item);
+  } else if (isFields(value)) share(value);
+  return value;
 }
 
 const isFields = (value: unknown): value is Fields =>
