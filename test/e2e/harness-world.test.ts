@@ -1,5 +1,9 @@
 // A world with agent and controller: enrolled, connected, and able to lose and find each other again.
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { agentArgv } from '../lab/agent.ts';
+import { controllerArgv } from '../lab/controller.ts';
+import { Daemon } from '../lab/daemon.ts';
 import { waitFor } from '../lab/run.ts';
 import { startWorld, type World } from '../lab/world.ts';
 
@@ -23,6 +27,16 @@ describe('a world with a controller', () => {
     const uuid = await world.known(guest);
     const domain = await world.rest.get<{ verbose_name: string }>(`/api/domains/${uuid}/`);
     expect(domain.verbose_name).toBe('newcomer');
+  });
+
+  test('a later program finds the daemons of an earlier one', () => {
+    const { controller, agent } = world;
+    const logFile = join(world.dir, 'unused.log');
+    const later = (argv: [string, ...string[]]) =>
+      new Daemon({ name: 'daemon', argv, logFile, ready: async () => true });
+    const [itsController, itsAgent] = [later(controllerArgv(controller.dir)), later(agentArgv(agent.dir))];
+    expect([itsController.adopt(), itsController.pid]).toEqual([true, controller.daemon.pid]);
+    expect([itsAgent.adopt(), itsAgent.pid]).toEqual([true, agent.daemon.pid]);
   });
 
   test('a killed agent is noticed, and found again', async () => {

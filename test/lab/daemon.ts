@@ -30,8 +30,8 @@ export class Daemon {
 
   /** Takes over the process that an earlier program started with the same arguments; false when there is none. */
   adopt(): boolean {
-    const command = this.#spec.argv.join(' ');
-    this.#pid = listProcesses().find(process => process.command === command)?.pid;
+    const command = withoutNodeFlags(this.#spec.argv.join(' '));
+    this.#pid = listProcesses().find(process => withoutNodeFlags(process.command) === command)?.pid;
     return this.#pid !== undefined;
   }
 
@@ -98,3 +98,7 @@ export class Daemon {
     await waitFor(`the end of the ${this.#spec.name}`, () => !isRunning(pid), timeoutMs, 20);
   }
 }
+
+/** A program of ours starts itself anew with flags of Node before its own path. */
+export const withoutNodeFlags = (command: string): string =>
+  command.replace(/^(\S+)(?: --\S+)+ (?=\/)/, '$1 ');
