@@ -78,7 +78,9 @@ export class Client {
   }
 
   async write(mark: string, value: number): Promise<void> {
-    const { asked } = await this.#ask('PUT', `/api/tags/${mark}/`, { description: String(value) });
+    // the first copy of a request that is sent again may arrive after what was written since: the key makes it one
+    const body = { description: String(value), idempotency_key: randomUUID() };
+    const { asked } = await this.#ask('PUT', `/api/tags/${mark}/`, body);
     this.#notes.marks.push({ ...asked, mark, value, isWrite: true });
   }
 
@@ -144,7 +146,7 @@ function judgeMarks(all: readonly MarkNote[]): string[] {
         ...notes.filter(note => note.isWrite && note.beganMs < read.endedMs).map(note => note.value),
       );
       if (read.value < least || read.value > most)
-        faults.push(`${read.what} at ${read.beganMs}: ${read.value}, not ${least} to ${most}`);
+        faults.push(`${read.what} at ${timeOf(read.beganMs)}: ${read.value}, not ${least} to ${most}`);
     }
   }
   return faults;
@@ -160,5 +162,9 @@ function judgeTasks(all: readonly TaskNote[]): string[] {
       return end !== undefined && end !== status ? [`task ${task}: ${end}, and later ${status}`] : [];
     });
 }
+
+/** For people, as the logs of the controllers have it. */
+export const timeOf = (ms: number): string =>
+  new Date(performance.timeOrigin + ms).toISOString().slice(11, 23);
 
 export const isEnded = ({ status }: TaskNote): boolean => ENDED.has(status);

@@ -1,6 +1,6 @@
 /**
  * Half an hour of mishaps, in which each controller has a network of its own.
- * usage: proof.ts [minutes] [nodes] [seed]
+ * usage: proof.ts [minutes] [nodes] [seed]   (KEEP=1 leaves the logs of the controllers)
  */
 import { ControllerNetwork } from './network.ts';
 import { runTrial } from './trial.ts';

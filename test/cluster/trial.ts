@@ -1,8 +1,9 @@
 /** Clients at work while things happen to the controllers, and what is wrong in the end. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { mapLimited } from '@virtkeep/shared/limit';
 import { seededRandom } from '@virtkeep/shared/seeded-random';
 import { happen } from './chaos.ts';
-import { Client, isEnded, judge, Notes, type TaskNote } from './clients.ts';
+import { Client, isEnded, judge, Notes, type TaskNote, timeOf } from './clients.ts';
 import type { ClusterWorld, StartedOperation } from './world.ts';
 
 const MARKS = 3;
@@ -12,6 +13,9 @@ const BACKUPS_PAUSE_MS = 300;
 /** Between two things that happen. */
 const QUIET_MS = 6000;
 const END_MS = 300_000;
+const READ_AT_ONCE = 8;
+/** Why a backup fails that no node has begun. */
+const NOT_BEGUN = new Set(['operation_unknown', 'database_unavailable']);
 
 export interface TrialOptions {
   durationMs: number;
@@ -102,16 +106,14 @@ async function backUp(client: Client, domains: readonly string[], over: AbortSig
 /** The ends of all backups; a task that does not end is given up after a while. */
 async function endsOf(client: Client, notes: Notes): Promise<TaskNote[]> {
   const untilMs = performance.now() + END_MS;
-  const ends: TaskNote[] = [];
-  for (const { task } of notes.backups) {
+  return mapLimited(notes.backups, READ_AT_ONCE, async ({ task }) => {
     let seen = await client.readTask(task);
     while (!isEnded(seen) && performance.now() < untilMs) {
       await sleep(WRITERS_PAUSE_MS);
       seen = await client.readTask(task);
     }
-    ends.push(seen);
-  }
-  return ends;
+    return seen;
+  });
 }
 
 /**
@@ -120,6 +122,7 @@ async function endsOf(client: Client, notes: Notes): Promise<TaskNote[]> {
  */
 function judgeBackups(notes: Notes, ends: readonly TaskNote[], begun: readonly StartedOperation[]): string[] {
   const asked = new Map(notes.backups.map(({ task, domain }) => [task, domain]));
+  const askedAt = new Map(notes.backups.map(({ task, beganMs }) => [task, beganMs]));
   const ids = new Set(begun.map(({ id }) => id));
   return [
     ...(asked.size === notes.backups.length ? [] : ['two requests got the same task']),
@@ -128,8 +131,11 @@ function judgeBackups(notes: Notes, ends: readonly TaskNote[], begun: readonly S
       .map(({ id, domain }) => `${id} of ${domain} was begun, and nobody asked for it`),
     ...ends
       .filter(({ task, status, errorKey }) =>
-        ids.has(task) ? status !== 'SUCCESS' : errorKey !== 'operation_unknown',
+        ids.has(task) ? status !== 'SUCCESS' : !NOT_BEGUN.has(errorKey!),
       )
-      .map(({ task, status, errorKey }) => `task ${task} is ${status} ${errorKey}, begun: ${ids.has(task)}`),
+      .map(
+        ({ task, status, errorKey }) =>
+          `task ${task} of ${timeOf(askedAt.get(task)!)} is ${status} ${errorKey}, begun: ${ids.has(task)}`,
+      ),
   ];
 }

@@ -249,7 +249,8 @@ export class ClusterWorld {
       await this.postgres?.remove();
       await this.#follower?.remove();
       await this.#network?.remove();
-      rmSync(this.dir, { recursive: true, force: true });
+      if (process.env.KEEP) process.stdout.write(`kept: ${this.dir}\n`);
+      else rmSync(this.dir, { recursive: true, force: true });
     } finally {
       await this.#realNodes?.end();
     }
