@@ -50,7 +50,7 @@ interface Lane {
 const LANES: readonly Lane[] = [
   {
     projects: ['unit', 'contract', 'postgres'],
-    flags: ['--testTimeout=300000'],
+    flags: ['--testTimeout=900000'],
     workers: 2,
     limitMinutes: 80,
   },

@@ -11,6 +11,7 @@ const BENCHMARKS = [
   'backup.ts',
   'guest-feels.ts',
   'many.ts',
+  'one-node.ts',
   'import.ts',
   'increments.ts',
   'lending.ts',

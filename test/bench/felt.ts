@@ -3,7 +3,7 @@
  * (`block-latency-histogram-set`), and the longest time in which it wrote nothing, by its own clock.
  */
 import type { Guest } from '../lab/guest.ts';
-import { type BenchRow, median } from './lib.ts';
+import { type BenchRow, command, median, quietDisks } from './lib.ts';
 
 /** Of its flushes: its writes wait in memory for them. */
 export interface Latency {
@@ -18,7 +18,8 @@ export interface Latency {
 const WRITE = 'bs=65536 count=1 conv=notrunc,fsync';
 /** On the guest's first disk, while it exists. */
 const STEADY = '/mnt/vda/steady';
-/** The longest gap since this was removed, in hundredths of a second. */
+/** The number of a round of measuring, and that number with the longest gap of the round, in hundredths of a second. */
+const ROUND = '/tmp/round';
 const GAP = '/tmp/gap';
 /** Where the classes of the histogram begin, ns: each a tenth longer than the one before, up to ten seconds. */
 const CLASSES = Array.from({ length: 145 }, (_, index) => Math.round(10_000 * 1.1 ** index));
@@ -31,19 +32,37 @@ const DEVICE = '/machine/peripheral/virtio-disk0/virtio-backend';
 export async function startWriting(guest: Guest): Promise<void> {
   await guest.sh(`dd if=/dev/zero of=${STEADY} bs=65536 count=16 conv=fsync 2>/dev/null`);
   const clock = "IFS=' .' read seconds part _ </proc/uptime; now=$seconds$part";
-  const loop = `n=0; gap=0; ${clock}; last=$now; while [ -e ${STEADY} ]; do
+  const loop = `n=0; gap=0; seen=0; ${clock}; last=$now; while [ -e ${STEADY} ]; do
     dd if=/dev/zero of=${STEADY} seek=$n ${WRITE} 2>/dev/null; n=$(( (n + 1) % 16 ))
-    ${clock}; [ -e ${GAP} ] || gap=0
-    [ $(( now - last )) -gt $gap ] && gap=$(( now - last )); last=$now
-    echo $gap >${GAP}; done`;
-  await guest.sh(`( ${loop} ) >/dev/null 2>&1 </dev/null &`);
+    ${clock}; [ $(( now - last )) -gt $gap ] && gap=$(( now - last )); last=$now
+    read round <${ROUND}; [ $round = $seen ] || { seen=$round; gap=0; }
+    echo $seen $gap >${GAP}; done`;
+  await guest.sh(`echo 0 >${ROUND}; ( ${loop} ) >/dev/null 2>&1 </dev/null &`);
 }
+
+let rounds = 0;
 
 /** Between the ends of two writes in a row, ms, during the work. */
 export async function longestGapMs(guest: Guest, work: () => Promise<unknown>): Promise<number> {
-  await guest.sh(`rm -f ${GAP}`);
+  rounds += 1;
+  const told = `while read round gap <${GAP}; [ "$round" != ${rounds} ]; do sleep 0.05; done`;
+  await guest.sh(`echo ${rounds} >${ROUND}; ${told}`);
   await work();
-  return Number(await guest.sh(`cat ${GAP}`)) * 10;
+  return Number(await guest.sh(`${told}; echo $gap`)) * 10;
+}
+
+/**
+ * Waits until the disks are quiet, meanwhile the guest stands still: what it writes all the time would keep them busy. Its own clock stands
+ * still as well.
+ */
+export async function settle(guest: Guest): Promise<void> {
+  await guest.node.virsh('suspend', guest.name);
+  try {
+    await command('sync', []);
+    await quietDisks();
+  } finally {
+    await guest.node.virsh('resume', guest.name);
+  }
 }
 
 /** How long the guest's flushes took during the work. @throws Error when it has hardly written */
@@ -72,12 +91,14 @@ export async function latencyDuring(guest: Guest, work: () => Promise<unknown>):
 
 /** Medians of rounds, against those of a time in which nothing else happened. */
 export function feltRow(name: string, found: readonly Latency[], quiet: readonly Latency[]): BenchRow {
-  const [now, before] = [found, quiet].map(all => (what: keyof Latency) => median(all.map(one => one[what])));
+  const [now, before] = [found, quiet].map(
+    all => (what: keyof Latency) => median(all.map(one => one[what])),
+  ) as [(what: keyof Latency) => number, (what: keyof Latency) => number];
   const pair = (what: keyof Latency, digits = 1) =>
-    `${now!(what).toFixed(digits)} against ${before!(what).toFixed(digits)}`;
+    `${now(what).toFixed(digits)} against ${before(what).toFixed(digits)}`;
   return {
     name,
-    value: now!('p99Ms') / before!('p99Ms'),
+    value: now('p99Ms') / before('p99Ms'),
     unit: '×',
     note: `p99 ${pair('p99Ms')} ms, p50 ${pair('p50Ms')} ms, ${pair('perSecond', 0)} flushes a second`,
   };

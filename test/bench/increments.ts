@@ -1,5 +1,5 @@
 /**
- * Increments, restores and instant restores of a running VM against what disk and cores can do, and by virtnbdbackup and virtnbdrestore:
+ * Increments, restores and instant restores of a running VM, judged by what disk and cores can do, and beside virtnbdbackup and virtnbdrestore:
  * `node test/bench/increments.ts [--quick] [--rounds N]`.
  *
  * Three guests of the same disk, one for each form of ours and one for the peer, because each keeps marks of its own in the
@@ -8,7 +8,7 @@
  */
 
 import { randomBytes } from 'node:crypto';
-import { appendFileSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { appendFileSync, cpSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { newId } from '@virtkeep/shared/ids';
 import { MiB } from '@virtkeep/shared/units';
@@ -21,19 +21,20 @@ import {
   type BenchCase,
   type BenchRow,
   benchOptions,
+  CHANGE_MIB,
   command,
+  cpuMs,
   median,
   printTable,
+  QUICK_CHANGE_MIB,
   quietDisks,
 } from './lib.ts';
 import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow, type Work } from './limit.ts';
 
 const { quick, rounds } = benchOptions();
 const imageBytes = quick ? 256 * MiB : 2048 * MiB;
-const changeMiB = quick ? 24 : 219;
+const changeMiB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const LONG_MS = 900_000;
-/** What the kernel counts process times in, a second. */
-const TICKS = 100;
 
 /** The forms of archives. */
 const FORMS = ['.tar', '.tar.zst'] as const;
@@ -107,12 +108,6 @@ async function virtnbdbackup(bench: Bench, level: 'full' | 'inc'): Promise<numbe
   return (Number(user) + Number(system)) * 1000;
 }
 
-/** CPU time of a process so far, ms. */
-function cpuOf(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ');
-  return ((Number(fields[11]) + Number(fields[12])) * 1000) / TICKS;
-}
-
 /** Runs the work and notes the CPU it and the guest's QEMU took. @returns ms of the clock */
 async function timed(
   bench: Bench,
@@ -121,11 +116,11 @@ async function timed(
   work: () => Promise<number | undefined>,
 ): Promise<number> {
   const pids = [guest.qemuPid()!, bench.lab.agent.daemon.pid!];
-  const before = pids.map(cpuOf);
+  const before = pids.map(cpuMs);
   const start = performance.now();
   const own = await work();
   const elapsed = performance.now() - start;
-  const [qemu, agent] = pids.map((pid, index) => cpuOf(pid) - before[index]!) as [number, number];
+  const [qemu, agent] = pids.map((pid, index) => cpuMs(pid) - before[index]!) as [number, number];
   bench.cpu.set(name, [...(bench.cpu.get(name) ?? []), qemu + (own ?? agent)]);
   return elapsed;
 }

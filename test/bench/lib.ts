@@ -7,6 +7,10 @@ import { codeCacheDirectory } from '@virtkeep/shared/code-cache';
 
 /** Helpers of all benchmarks: alternating rounds, medians, ratios against targets. */
 
+/** What a guest changes between two increments: as much as a day of a small server. */
+export const CHANGE_MIB = 219;
+export const QUICK_CHANGE_MIB = 24;
+
 /** Middle value; the mean of the two middle ones for an even count. */
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((first, second) => first - second);
@@ -114,6 +118,15 @@ export const peakRssBytes = (): number =>
 /** Highest memory that a process had resident, MiB. */
 export const peakMiB = (pid: number): number =>
   Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))![1]) / 1024;
+
+/** What the kernel counts process times in, a second. */
+const TICKS = 100;
+
+/** Processor time of a process so far, ms. */
+export function cpuMs(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ');
+  return ((Number(fields[11]) + Number(fields[12])) * 1000) / TICKS;
+}
 
 const QUIET_MS = 300;
 const MAX_WAIT_MS = 10_000;

@@ -13,17 +13,8 @@ import { AgentAlone } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import { writeImage } from './archive-data.ts';
-import { feltRow, type Latency, latencyDuring, startWriting } from './felt.ts';
-import {
-  alternate,
-  type BenchRow,
-  benchOptions,
-  command,
-  median,
-  peakMiB,
-  printTable,
-  quietDisks,
-} from './lib.ts';
+import { feltRow, type Latency, latencyDuring, settle, startWriting } from './felt.ts';
+import { alternate, type BenchRow, benchOptions, median, peakMiB, printTable } from './lib.ts';
 
 const { quick, rounds } = benchOptions();
 const imageBytes = (quick ? 64 : 512) * MiB;
@@ -81,8 +72,7 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
   const prepare = async () => {
     rmSync(backups, { recursive: true, force: true });
     mkdirSync(backups);
-    await command('sync', []);
-    await quietDisks();
+    await settle(neighbour);
   };
   await backUp(lab, guests.slice(0, 1));
   const quiet: Latency[] = [];
@@ -92,6 +82,7 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
   const times = await alternate(rounds, [
     {
       name: 'nothing',
+      prepare,
       run: async () => {
         quiet.push(await latencyDuring(neighbour, () => sleep(QUIET_SECONDS * 1000)));
         return undefined;

@@ -6,6 +6,7 @@ import { BackupServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/
 import { DiskServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/disk';
 import { DomainServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { GuestServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
+import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import {
   type Operation,
   OperationServiceDefinition,
@@ -127,6 +128,10 @@ export class AgentAlone {
 
   get backups() {
     return createClientFactory().create(BackupServiceDefinition, this.#channel!);
+  }
+
+  get node() {
+    return createClientFactory().create(NodeServiceDefinition, this.#channel!);
   }
 
   get uploads() {

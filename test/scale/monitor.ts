@@ -2,6 +2,7 @@
  * Loaded into a controller that is measured: writes what only the process itself knows. SIGUSR2 begins a new measurement, SIGWINCH has
  * the memory cleared of what nobody needs any more, before it is measured.
  */
+import { subscribe } from 'node:diagnostics_channel';
 import { renameSync, writeFileSync } from 'node:fs';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { setFlagsFromString } from 'node:v8';
@@ -22,6 +23,8 @@ if (file) {
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   delay.enable();
   process.on('SIGUSR2', () => delay.reset());
+  // nobody can wait before
+  subscribe('tracing:net.server.listen:asyncEnd', () => delay.reset());
   const write = () => {
     const { rss, heapUsed } = process.memoryUsage();
     const measured: Measured = { worstDelayMs: delay.max / 1e6, rssBytes: rss, heapBytes: heapUsed };

@@ -1,0 +1,189 @@
+/**
+ * One node with 500 VMs and 20,000 backup files: `node test/bench/one-node.ts [--quick]`.
+ *
+ * What a change of one VM costs the agent there, against what it costs among ten VMs and no files; how long a look at all files takes, the
+ * first time and when they are as they were, against `find`; and the agent's memory.
+ */
+import { copyFileSync, cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
+import { newId } from '@virtkeep/shared/ids';
+import { AgentAlone, fileOf } from '../e2e/agent-alone.ts';
+import { makeDataDisk } from '../lab/disks.ts';
+import { guestXml } from '../lab/domain-xml.ts';
+import { haltingRom } from '../lab/idle-guest.ts';
+import { type BenchRow, benchOptions, command, cpuMs, peakMiB, printTable } from './lib.ts';
+
+const { quick } = benchOptions();
+const FEW_VMS = 10;
+const VMS = quick ? 50 : 500;
+const FILES = quick ? 2_000 : 20_000;
+/** One of so many files is an archive, which is read; the others are definitions. */
+const ARCHIVE_EVERY = 10;
+const CHANGES = 30;
+const MEMORY_MIB = 32;
+/** Names that go to one call of virsh. */
+const AT_ONCE = 100;
+
+/** What the agent tells of its VMs: the memory of each, by name. */
+class Told {
+  readonly #memory = new Map<string, number>();
+  #changed = Promise.withResolvers<void>();
+
+  async follow(events: AsyncIterable<InventoryEvent>): Promise<void> {
+    for await (const { event } of events) {
+      if (event?.$case === 'full') for (const one of event.value.domains) this.#take(one);
+      if (event?.$case === 'domainChanged') this.#take(event.value);
+      const { resolve } = this.#changed;
+      this.#changed = Promise.withResolvers();
+      resolve();
+    }
+  }
+
+  #take({ name, memoryCount }: { name: string; memoryCount: bigint }): void {
+    this.#memory.set(name, Number(memoryCount));
+  }
+
+  async until(isSo: (memory: ReadonlyMap<string, number>) => boolean): Promise<void> {
+    while (!isSo(this.#memory)) await this.#changed.promise;
+  }
+}
+
+class Node {
+  readonly #lab: AgentAlone;
+  readonly #told: Told;
+  readonly #uuids = new Map<string, string>();
+  #image = '';
+  #memoryMiB = MEMORY_MIB;
+
+  constructor(lab: AgentAlone, told: Told) {
+    this.#lab = lab;
+    this.#told = told;
+  }
+
+  /** Defines VMs until there are so many; each has a disk, none runs. */
+  async growTo(count: number): Promise<void> {
+    const { world } = this.#lab;
+    const { path } = world.node.pool(0);
+    if (this.#image === '') this.#image = await makeDataDisk(join(world.dir, 'one.qcow2'), { sizeMiB: 1 });
+    const files: string[] = [];
+    for (let number = this.#uuids.size; number < count; number += 1) {
+      const name = `vm${number}`;
+      this.#uuids.set(name, newId());
+      copyFileSync(this.#image, join(path, `${name}.qcow2`));
+      files.push(this.#write(name, MEMORY_MIB));
+    }
+    while (files.length > 0)
+      await world.node.virsh(
+        files
+          .splice(0, AT_ONCE)
+          .map(file => `define ${file}`)
+          .join('; '),
+      );
+    await this.#told.until(memory => memory.size === count);
+  }
+
+  /** @returns the file of its definition */
+  #write(name: string, memoryMiB: number): string {
+    const { node } = this.#lab.world;
+    const file = join(node.dir, `${name}.xml`);
+    const disks = [{ path: join(node.pool(0).path, `${name}.qcow2`) }];
+    const uuid = this.#uuids.get(name)!;
+    const boot = { rom: haltingRom(node.dir) };
+    writeFileSync(file, guestXml({ name, uuid, boot, disks, memoryMiB, agent: false }));
+    return file;
+  }
+
+  /** Changes VMs one after another, each when the one before was told. @returns CPU of the agent for each, ms */
+  async changes(): Promise<number> {
+    const pid = this.#lab.agent.daemon.pid!;
+    const names = [...this.#uuids.keys()];
+    const from = cpuMs(pid);
+    for (let number = 0; number < CHANGES; number += 1) {
+      const name = names[number % names.length]!;
+      this.#memoryMiB += 1;
+      const memoryMiB = this.#memoryMiB;
+      await this.#lab.world.node.virsh('define', this.#write(name, memoryMiB));
+      await this.#told.until(memory => memory.get(name) === memoryMiB);
+    }
+    return (cpuMs(pid) - from) / CHANGES;
+  }
+
+  /** Fills the second pool with backups of the first VM, and definitions of it. */
+  async fill(): Promise<string> {
+    const operationId = newId();
+    const poolId = this.#lab.world.node.pool(1).uuid;
+    const domainId = this.#uuids.get('vm0')!;
+    await this.#lab.backups.start({ operationId, domainId, fileId: newId(), poolId });
+    const { path } = fileOf(await this.#lab.heard(operationId));
+    const directory = join(this.#lab.world.node.pool(1).path, 'backups');
+    mkdirSync(directory, { recursive: true });
+    const xml = readFileSync(join(this.#lab.world.node.dir, 'vm0.xml'));
+    for (let number = 1; number < FILES; number += 1)
+      if (number % ARCHIVE_EVERY === 0) cpSync(path, join(directory, `copy${number}.tar`));
+      else writeFileSync(join(directory, `vm${number}.xml`), xml);
+    await command('sync', []);
+    return directory;
+  }
+
+  /** Has the agent look at all files. @returns ms */
+  async look(): Promise<number> {
+    const operationId = newId();
+    const from = performance.now();
+    await this.#lab.pools.scan({ operationId, poolId: this.#lab.world.node.pool(1).uuid, thorough: false });
+    const { resultJson } = await this.#lab.heard(operationId);
+    const elapsed = performance.now() - from;
+    const { files } = JSON.parse(resultJson) as { files: unknown[] };
+    if (files.length !== FILES) throw new Error(`${files.length} files were found of ${FILES}`);
+    return elapsed;
+  }
+}
+
+async function measure(lab: AgentAlone): Promise<BenchRow[]> {
+  const told = new Told();
+  const ended = new AbortController();
+  const following = told.follow(lab.node.watchInventory({}, { signal: ended.signal })).catch(() => {});
+  const node = new Node(lab, told);
+  await node.growTo(FEW_VMS);
+  await node.changes();
+  const few = await node.changes();
+  await node.growTo(VMS);
+  const directory = await node.fill();
+  const first = await node.look();
+  const again = await node.look();
+  const start = performance.now();
+  await command('find', [directory, '-type', 'f', '-size', '+0', '-newermt', '2000-01-01']);
+  const find = performance.now() - start;
+  await node.changes();
+  const many = await node.changes();
+  ended.abort();
+  await following;
+  return [
+    {
+      name: `CPU for a change of one VM, among ${VMS} VMs and ${FILES} files / among ${FEW_VMS} VMs`,
+      value: many / few,
+      unit: '×',
+      target: 1.5,
+      note: `${many.toFixed(1)} ms against ${few.toFixed(1)} ms`,
+    },
+    { name: 'the first look at all files', value: first / FILES, unit: 'ms a file' },
+    {
+      name: 'a look at all files that are as they were / find',
+      value: again / find,
+      unit: '×',
+      note: `${again.toFixed(0)} ms against ${find.toFixed(0)} ms`,
+    },
+    { name: 'peak memory of the agent', value: peakMiB(lab.agent.daemon.pid!), unit: 'MiB', target: 200 },
+  ];
+}
+
+async function main(): Promise<boolean> {
+  const lab = await AgentAlone.start();
+  try {
+    return printTable(`one node with ${VMS} VMs and ${FILES} backup files`, await measure(lab));
+  } finally {
+    await lab.stop();
+  }
+}
+
+process.exitCode = (await main()) ? 0 : 1;
