@@ -10,18 +10,19 @@ import { replaceProcess } from '@virtkeep/shared/replace-process';
 const YOUNG = '--max-semi-space-size';
 const YOUNG_MIB = 16;
 /** How much more than was alive there may be before it is looked for what is not, %. */
-const GROWTH = '--heap-growing-percent=30';
+const GROWTH = '--heap-growing-percent';
+const GROWTH_PERCENT = 30;
 /** Commands that end soon, and what tells of the program. */
 const SHORT = ['user', 'node', 'cert', 'migrate-database', '--version', '--help', '-h'];
 
 /**
- * Starts the program anew in this process with a young generation of a modest size, unless somebody chose one.
+ * Sets these limits, for which the program is started anew in this process, unless somebody chose others.
  * @param args of the command line; one that ends soon goes on as it is
  */
 export function startSmall(args: readonly string[]): void {
   if (args.some(arg => SHORT.includes(arg))) return;
-  // of V8, not of Node: one that does not know it passes over it
-  setFlagsFromString(GROWTH);
   const chosen = [...process.execArgv, process.env.NODE_OPTIONS ?? ''].join(' ').replaceAll('_', '-');
+  // of V8, not of Node: one that does not know it passes over it
+  if (!chosen.includes(GROWTH)) setFlagsFromString(`${GROWTH}=${GROWTH_PERCENT}`);
   if (!chosen.includes(YOUNG)) replaceProcess([`${YOUNG}=${YOUNG_MIB}`], process.env);
 }

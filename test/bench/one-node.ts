@@ -31,12 +31,17 @@ class Told {
   #changed = Promise.withResolvers<void>();
 
   async follow(events: AsyncIterable<InventoryEvent>): Promise<void> {
-    for await (const { event } of events) {
-      if (event?.$case === 'full') for (const one of event.value.domains) this.#take(one);
-      if (event?.$case === 'domainChanged') this.#take(event.value);
-      const { resolve } = this.#changed;
-      this.#changed = Promise.withResolvers();
-      resolve();
+    try {
+      for await (const { event } of events) {
+        if (event?.$case === 'full') for (const one of event.value.domains) this.#take(one);
+        if (event?.$case === 'domainChanged') this.#take(event.value);
+        const { resolve } = this.#changed;
+        this.#changed = Promise.withResolvers();
+        resolve();
+      }
+    } catch (error) {
+      this.#changed.promise.catch(() => {});
+      this.#changed.reject(error);
     }
   }
 
@@ -142,7 +147,7 @@ class Node {
 async function measure(lab: AgentAlone): Promise<BenchRow[]> {
   const told = new Told();
   const ended = new AbortController();
-  const following = told.follow(lab.node.watchInventory({}, { signal: ended.signal })).catch(() => {});
+  const following = told.follow(lab.node.watchInventory({}, { signal: ended.signal }));
   const node = new Node(lab, told);
   await node.growTo(FEW_VMS);
   await node.changes();

@@ -15,7 +15,7 @@ const QUIET_MS = 6000;
 const END_MS = 300_000;
 const READ_AT_ONCE = 8;
 /** Why a backup fails that no node has begun. */
-const NOT_BEGUN = new Set(['operation_unknown', 'database_unavailable']);
+const NOT_BEGUN = new Set(['operation_unknown', 'database_unavailable', 'interrupted']);
 
 export interface TrialOptions {
   durationMs: number;

@@ -12,7 +12,7 @@ import { peerIn } from './peer.ts';
  * guest or a definition. `true`: every request; a function: the requests for which it is true.
  */
 export const NOT_AUDITED: Record<string, true | ((request: never) => boolean)> = {
-  'OperationService/Get': true,
+  'OperationService/Get': ({ refuseUnknown }: { refuseUnknown: boolean }) => !refuseUnknown,
   'OperationService/List': true,
   'OperationService/Watch': true,
   'NodeService/GetInfo': true,

@@ -5,6 +5,7 @@ import {
   type Domain as LibvirtDomain,
   MetadataType,
 } from '@virtkeep/node-libvirt';
+import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import {
   type Domain,
@@ -60,7 +61,7 @@ export function domainService(options: DomainServiceOptions): DomainServiceImple
     },
     setPower: async (request, { signal }) => startPower(options, request, signal),
     remove: async (request, { signal }) => startRemove(options, request, signal),
-    update: async request => update(options, request),
+    update: async (request, { signal }) => update(options, request, signal),
     rename: async (request, { signal }) => startRename(options, request, signal),
   };
 }
@@ -160,10 +161,16 @@ function startOn(
  * Description and template mark, in the definition and, when it runs, in the running domain too.
  * @throws VirtkeepError domain_not_found, domain_busy, draining, power_state_conflict (a running domain cannot become a template)
  */
-async function update(options: DomainServiceOptions, request: UpdateDomainRequest): Promise<Domain> {
+async function update(
+  options: DomainServiceOptions,
+  request: UpdateDomainRequest,
+  signal: AbortSignal,
+): Promise<Domain> {
   const { domainId, description, template } = request;
   await knownDomain(options.inventory, domainId);
   requireDescription(description);
+  // whoever asked has gone: it may have been asked for anew, and otherwise, by then
+  throwIfAborted(signal);
   // what is written is what was read, changed: nobody may note anything, make a clone or start the domain in between
   const release = options.runner.hold('update_domain', domainLocks(domainId, ['domain', 'power']));
   try {

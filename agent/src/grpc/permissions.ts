@@ -18,13 +18,17 @@ const forGuestInfo = ({ refresh }: { refresh: boolean }) => (refresh ? 'guest.re
 /** Where a disk of another node lies the controller says, which asked that node: whoever else named a file could read all of a pool. */
 const forAttach = ({ source }: { source?: unknown }) => (source ? 'controller' : 'vdisk.attach');
 
+/** One that is refused is as good as cancelled. */
+const forOperation = ({ refuseUnknown }: { refuseUnknown: boolean }) =>
+  refuseUnknown ? 'task.cancel' : 'task.read';
+
 const forRestore = ({ allowForeign }: { allowForeign: boolean }) =>
   allowForeign ? 'backup.restore_foreign' : 'backup.restore';
 
 /** By the service's full name and the method's name in the proto. */
 export const NEEDS: Record<string, Record<string, Need>> = {
   'virtkeep.agent.v1.OperationService': {
-    Get: 'task.read',
+    Get: forOperation,
     List: 'task.read',
     Watch: 'task.read',
     Cancel: 'task.cancel',

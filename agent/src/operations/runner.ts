@@ -172,7 +172,7 @@ export class OperationRunner {
   get(id: string, refuseUnknown = false): Operation {
     const operation = this.#active.get(id)?.message ?? this.#dependencies.journal.operation(id)?.message;
     if (operation) return operation;
-    if (refuseUnknown) this.#refused.set(id, true);
+    if (refuseUnknown && isUuid(id)) this.#refused.set(id, true);
     throw new VirtkeepError('operation_not_found', { id });
   }
 

@@ -98,7 +98,7 @@ export class NodeObserver implements LinkObserver {
       if (task?.row.node_id !== nodeId || !isFinal(task.row.status)) continue;
       const signal = AbortSignal.any([ended, AbortSignal.timeout(CALL_TIMEOUT_MS)]);
       const operation = await clients.operations
-        .get({ id: task.row.id }, { signal })
+        .get({ id: task.row.id, refuseUnknown: true }, { signal })
         .catch((error: unknown) => {
           if (hasKey(error, 'operation_not_found')) return undefined;
           throw error;

@@ -11,6 +11,7 @@ import type { BackupFiles } from '../backup-files/backup-files.ts';
 import type { Inventory, PoolEntry } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
+import { isUncertain } from '../tasks/operation.ts';
 import type { TaskState } from '../tasks/tasks.ts';
 import { QuietScans } from './quiet-scans.ts';
 import { isUsable, type ListedPool, listedPool, type PoolRecord, poolRecord } from './record.ts';
@@ -301,6 +302,8 @@ export class PoolService {
       return operationId;
     } catch (error) {
       log.warn('pool not scanned', { node: nodeId, pool: poolId, error });
+      // begun perhaps: its result is to be known for what it is
+      if (isUncertain(error)) return operationId;
       backupFiles.scanRefused(operationId);
       return undefined;
     }

@@ -21,13 +21,16 @@ const unreachable = new VirtkeepError('node_unreachable', { node: NODE, reason: 
 let known: Operation | undefined;
 /** Cancel calls that the node took. */
 let cancelled: string[];
-const toldOf = ({ id }: { id: string }): Operation => {
-  if (known?.id !== id) throw new VirtkeepError('operation_not_found', { id });
-  return known;
+/** Ids that the node was told never to begin. */
+let refused: string[];
+const toldOf = ({ id, refuseUnknown = false }: { id: string; refuseUnknown?: boolean }): Operation => {
+  if (known?.id === id) return known;
+  if (refuseUnknown) refused.push(id);
+  throw new VirtkeepError('operation_not_found', { id });
 };
 const clients = {
   operations: {
-    get: async (request: { id: string }) => toldOf(request),
+    get: async (request: { id: string; refuseUnknown?: boolean }) => toldOf(request),
     cancel: async (request: { id: string }) => {
       toldOf(request);
       cancelled.push(request.id);
@@ -62,6 +65,7 @@ beforeEach(async () => {
   isConnected = true;
   known = undefined;
   cancelled = [];
+  refused = [];
   const connected = () => {
     if (!isConnected) throw unreachable;
     return clients;
@@ -99,6 +103,85 @@ test('a node that returns while its start call is given up is asked once it is b
   await nodeTasks.connected(NODE);
   const { status, error_json } = (await tasks.get(row.id)).row;
   expect([status, JSON.parse(error_json!).msg_key]).toEqual(['FAILED', 'operation_unknown']);
+  // the start call may arrive yet, out of the connection that broke
+  expect(refused).toEqual([row.id]);
+});
+
+const busy = new VirtkeepError('domain_busy', { domain: 'x', operation: 'y', kind: 'z' });
+
+test('what is refused after an answer was lost has not begun only when the node will not begin it', async () => {
+  const action = newAction();
+  let calls = 0;
+  const send = async (): Promise<Operation> => {
+    calls += 1;
+    throw calls === 1 ? unreachable : busy;
+  };
+  await expect(nodeTasks.start({ ...action, send })).rejects.toBe(busy);
+  expect([calls, refused]).toEqual([2, [action.taskId]]);
+  const { status, error_json } = (await tasks.get(action.taskId)).row;
+  expect([status, JSON.parse(error_json!).msg_key]).toEqual(['FAILED', 'domain_busy']);
+});
+
+test('what is refused after an answer was lost goes on when the lost call has begun it', async () => {
+  let calls = 0;
+  const send = async (_clients: AgentClients, id: string): Promise<Operation> => {
+    calls += 1;
+    if (calls === 1) throw unreachable;
+    known = running(id);
+    throw busy;
+  };
+  const { row } = await nodeTasks.start({ ...newAction(), send });
+  expect([row.status, refused]).toEqual(['IN_PROGRESS', []]);
+});
+
+test('what is refused while the node is away again is decided by its return', async () => {
+  let calls = 0;
+  const send = async (): Promise<Operation> => {
+    calls += 1;
+    if (calls === 1) throw unreachable;
+    isConnected = false;
+    throw busy;
+  };
+  const { row } = await nodeTasks.start({ ...newAction(), send });
+  expect([row.status, refused]).toEqual(['IN_PROGRESS', []]);
+  isConnected = true;
+  await nodeTasks.connected(NODE);
+  expect([(await tasks.get(row.id)).row.status, refused]).toEqual(['FAILED', [row.id]]);
+});
+
+test('an answer that cannot be noted is no refusal', async () => {
+  const update = tasks.update.bind(tasks);
+  tasks.update = async () => {
+    throw new VirtkeepError('database_unavailable', { reason: 'test' });
+  };
+  const send = async (_clients: AgentClients, id: string) => {
+    known = running(id);
+    return known;
+  };
+  const { row } = await nodeTasks.start({ ...newAction(), send });
+  tasks.update = update;
+  expect((await tasks.get(row.id)).row.status).toBe('IN_PROGRESS');
+  await nodeTasks.reattach(NODE, clients);
+  await nodeTasks.apply(NODE, succeeded(row.id));
+  expect((await tasks.get(row.id)).row.status).toBe('SUCCESS');
+});
+
+test('a task that has ended before its start call leaves is not begun', async () => {
+  const prepared = Promise.withResolvers<void>();
+  let sent = 0;
+  const action = { ...newAction(), prepare: () => prepared.promise };
+  await nodeTasks.begin({
+    ...action,
+    send: async (_clients, id) => {
+      sent += 1;
+      return running(id);
+    },
+  });
+  await tasks.finish(action.taskId, { status: 'FAILED', error: new VirtkeepError('interrupted') });
+  prepared.resolve();
+  await new Promise(setImmediate);
+  await tasks.get(action.taskId);
+  expect(sent).toBe(0);
 });
 
 test('a task that is cancelled while its start call is under way is cancelled when the node has taken it', async () => {

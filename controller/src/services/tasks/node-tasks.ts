@@ -120,6 +120,10 @@ export class NodeTasks {
     try {
       await prepare?.().catch(error => this.#refused(taskId, error));
       await this.#send(taskId, nodeId, send);
+    } catch (error) {
+      // where its end could not be written it has none yet
+      this.#checkLater(taskId);
+      throw error;
     } finally {
       this.#starting.delete(taskId);
     }
@@ -136,17 +140,18 @@ export class NodeTasks {
   async #send(taskId: string, nodeId: string, send: NodeAction['send']): Promise<void> {
     for (let attempt = 1; attempt <= START_ATTEMPTS; attempt += 1) {
       const { row } = await this.#dependencies.tasks.get(taskId);
-      if (row.cancel_requested === 1) {
-        if (attempt === 1) return this.#endWithout(taskId, { status: 'CANCELED' });
-        break;
-      }
+      if (attempt === 1 && isFinal(row.status)) return;
+      if (attempt === 1 && row.cancel_requested === 1)
+        return this.#endWithout(taskId, { status: 'CANCELED' });
+      if (isFinal(row.status) || row.cancel_requested === 1) break;
       try {
         const limit = AbortSignal.timeout(START_TIMEOUT_MS);
-        const operation = await send(this.#dependencies.links.clients(nodeId), taskId, limit);
-        await this.apply(nodeId, operation);
-        return;
+        return this.#begun(nodeId, await send(this.#dependencies.links.clients(nodeId), taskId, limit));
       } catch (error) {
-        if (!isUncertain(error)) return this.#refused(taskId, error);
+        if (!isUncertain(error)) {
+          // an attempt of before may still be on its way, and must not begin what has failed
+          return attempt === 1 ? this.#refused(taskId, error) : this.#settle(taskId, nodeId, error);
+        }
         this.#dependencies.log.warn('start call without an answer', {
           node: nodeId,
           task: taskId,
@@ -168,20 +173,41 @@ export class NodeTasks {
     throw failure;
   }
 
-  /** The answers of all start calls were lost: asks the node, when it is there; else its return decides. */
-  async #settle(taskId: string, nodeId: string): Promise<void> {
+  /** The node has it; what cannot be noted of that now is asked for later. */
+  async #begun(nodeId: string, operation: Operation): Promise<void> {
+    await this.apply(nodeId, operation).catch((error: unknown) => {
+      this.#dependencies.log.warn('an answer was not noted', { task: operation.id, error });
+      this.#checkLater(operation.id);
+    });
+  }
+
+  /**
+   * Answers of start calls were lost: asks the node, when it is there; else its return decides.
+   * @param refusal why the last one was refused: why the task fails that the node does not know
+   */
+  async #settle(taskId: string, nodeId: string, refusal?: unknown): Promise<void> {
     if (!this.#dependencies.links.isConnected(nodeId)) {
       this.#unsettled.set(taskId, nodeId);
       this.#starting.delete(taskId);
       return;
     }
     const task = await this.#dependencies.tasks.get(taskId);
-    await this.#check(task, this.#dependencies.links.clients(nodeId)).catch(error => {
+    const clients = this.#dependencies.links.clients(nodeId);
+    const isKnown = await this.#ask(task, clients).catch((error: unknown) => {
       this.#dependencies.log.warn('task left to the next check', { task: taskId, error });
-      this.#later(async () => {
-        const now = await this.#dependencies.tasks.find(taskId);
-        if (now && !isFinal(now.row.status)) await this.#checkAll([now]);
-      });
+      this.#checkLater(taskId);
+      return true;
+    });
+    if (isKnown) return;
+    if (refusal !== undefined) return this.#refused(taskId, refusal);
+    await this.#failUnknown(task);
+  }
+
+  /** Whatever has become of a task whose start was not seen to its end. */
+  #checkLater(taskId: string): void {
+    this.#later(async () => {
+      const now = await this.#dependencies.tasks.find(taskId);
+      if (now && !isFinal(now.row.status)) await this.#checkAll([now]);
     });
   }
 
@@ -362,16 +388,26 @@ export class NodeTasks {
   }
 
   async #check(task: TaskState, clients: AgentClients): Promise<void> {
+    if (!(await this.#ask(task, clients))) await this.#failUnknown(task);
+  }
+
+  /** @returns false when its node does not know it, and never will: a start call that is still on its way is refused */
+  async #ask(task: TaskState, clients: AgentClients): Promise<boolean> {
     const { id, node_id: nodeId } = task.row;
-    if (nodeId === null || task.row.is_multitask === 1) return;
+    if (nodeId === null || task.row.is_multitask === 1) return true;
     try {
       const signal = AbortSignal.timeout(ASK_TIMEOUT_MS);
       await this.apply(nodeId, await clients.operations.get({ id, refuseUnknown: true }, { signal }));
+      return true;
     } catch (error) {
       if (!hasKey(error, 'operation_not_found')) throw error;
-      const node = this.#dependencies.inventory.nodes.get(nodeId)?.row.verbose_name ?? nodeId;
-      await this.#fail(id, new VirtkeepError('operation_unknown', { node }));
+      return false;
     }
+  }
+
+  #failUnknown({ row: { id, node_id: nodeId } }: TaskState): Promise<void> {
+    const node = this.#dependencies.inventory.nodes.get(nodeId!)?.row.verbose_name ?? nodeId!;
+    return this.#fail(id, new VirtkeepError('operation_unknown', { node }));
   }
 
   async #cancel(task: TaskState): Promise<void> {
