@@ -138,18 +138,43 @@ function judgeMarks(all: readonly MarkNote[]): string[] {
   const faults: string[] = [];
   for (const mark of new Set(all.map(note => note.mark))) {
     const notes = all.filter(note => note.mark === mark);
+    const newestEnded = newestBefore(notes, note => note.endedMs);
+    const newestBegun = newestBefore(
+      notes.filter(note => note.isWrite),
+      note => note.beganMs,
+    );
     for (const read of notes.filter(note => !note.isWrite)) {
-      const before = notes.filter(note => note.endedMs < read.beganMs);
-      const least = Math.max(0, ...before.map(note => note.value));
-      const most = Math.max(
-        0,
-        ...notes.filter(note => note.isWrite && note.beganMs < read.endedMs).map(note => note.value),
-      );
+      const least = newestEnded(read.beganMs);
+      const most = newestBegun(read.endedMs);
       if (read.value < least || read.value > most)
         faults.push(`${read.what} at ${timeOf(read.beganMs)}: ${read.value}, not ${least} to ${most}`);
     }
   }
   return faults;
+}
+
+/** The highest value of the notes whose time is before one that is asked for; there are too many to look at all of them for each. */
+function newestBefore(
+  notes: readonly MarkNote[],
+  timeOf: (note: MarkNote) => number,
+): (ms: number) => number {
+  let value = 0;
+  const sorted = notes
+    .map(note => ({ ms: timeOf(note), value: note.value }))
+    .sort((one, other) => one.ms - other.ms);
+  const newest = sorted.map(note => {
+    value = Math.max(value, note.value);
+    return { ms: note.ms, value };
+  });
+  return ms => {
+    let [from, to] = [0, newest.length];
+    while (from < to) {
+      const middle = (from + to) >> 1;
+      if (newest[middle]!.ms < ms) from = middle + 1;
+      else to = middle;
+    }
+    return newest[from - 1]?.value ?? 0;
+  };
 }
 
 function judgeTasks(all: readonly TaskNote[]): string[] {

@@ -1,6 +1,7 @@
 /** Several controllers on one PostgreSQL server, a TCP load balancer before them, and simulated agents behind. */
 import { type ChildProcess, fork } from 'node:child_process';
-import { readFileSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type LabController, makeController } from '../lab/controller.ts';
 import { freePort } from '../lab/free-port.ts';
@@ -237,6 +238,13 @@ export class ClusterWorld {
     }
   }
 
+  #keepLogs(): void {
+    const kept = mkdtempSync(join(tmpdir(), 'controller-logs-'));
+    for (const [index, { dir }] of this.controllers.entries())
+      copyFileSync(join(dir, 'controller.log'), join(kept, `c${index + 1}.log`));
+    process.stdout.write(`logs: ${kept}\n`);
+  }
+
   async end(): Promise<void> {
     this.#isKept = false;
     for (const balancer of this.#balancers) await balancer.close();
@@ -249,8 +257,8 @@ export class ClusterWorld {
       await this.postgres?.remove();
       await this.#follower?.remove();
       await this.#network?.remove();
-      if (process.env.KEEP) process.stdout.write(`kept: ${this.dir}\n`);
-      else rmSync(this.dir, { recursive: true, force: true });
+      if (process.env.KEEP) this.#keepLogs();
+      rmSync(this.dir, { recursive: true, force: true });
     } finally {
       await this.#realNodes?.end();
     }
