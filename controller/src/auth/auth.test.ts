@@ -63,12 +63,13 @@ describe('the login throttle', () => {
   test('what was counted stands after a restart', async () => {
     const { open, release } = await makeTestDatabase();
     const before = await open();
-    for (let count = 0; count < 5; count += 1) await new LoginThrottle(before).attempt('a', '10.0.0.1');
+    const at = Date.UTC(2026, 0, 1);
+    for (let count = 0; count < 5; count += 1) await attempt(new LoginThrottle(before), 'a', '10.0.0.1', at);
     await before.destroy();
     const after = await open();
     const throttle = new LoginThrottle(after);
-    await throttle.prune(new Date());
-    expect(await attempt(throttle, 'a', '10.0.0.1', Date.now())).toBeGreaterThan(0);
+    await throttle.prune(new Date(at));
+    expect(await attempt(throttle, 'a', '10.0.0.1', at)).toBeGreaterThan(0);
     await after.destroy();
     await release();
   });
