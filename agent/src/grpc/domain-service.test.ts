@@ -53,7 +53,7 @@ class Update {
       workflows: { libvirt: () => ({ domain: () => domain }) },
     } as unknown as DomainServiceOptions;
     const request = { domainId: this.id, template: true, description: undefined };
-    return domainService(options).update(request, {} as CallContext);
+    return domainService(options).update(request, { signal: new AbortController().signal } as CallContext);
   }
 
   hold(kind: string, locks: ReturnType<typeof domainLocks>): () => void {
