@@ -140,10 +140,11 @@ export class NodeTasks {
   async #send(taskId: string, nodeId: string, send: NodeAction['send']): Promise<void> {
     for (let attempt = 1; attempt <= START_ATTEMPTS; attempt += 1) {
       const { row } = await this.#dependencies.tasks.get(taskId);
-      if (attempt === 1 && isFinal(row.status)) return;
-      if (attempt === 1 && row.cancel_requested === 1)
-        return this.#endWithout(taskId, { status: 'CANCELED' });
-      if (isFinal(row.status) || row.cancel_requested === 1) break;
+      if (isFinal(row.status) || row.cancel_requested === 1) {
+        // one that has ended stays as it ended
+        if (attempt === 1) return this.#endWithout(taskId, { status: 'CANCELED' });
+        break;
+      }
       try {
         const limit = AbortSignal.timeout(START_TIMEOUT_MS);
         return this.#begun(nodeId, await send(this.#dependencies.links.clients(nodeId), taskId, limit));
