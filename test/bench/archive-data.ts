@@ -1,8 +1,19 @@
 import { createCipheriv } from 'node:crypto';
-import { closeSync, fsyncSync, ftruncateSync, openSync, readdirSync, readFileSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  fsyncSync,
+  ftruncateSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeSync,
+} from 'node:fs';
 import { join } from 'node:path';
+import { run } from '../lab/run.ts';
 
 const CHUNK_BYTES = 4 * 1024 * 1024;
+const CONVERT_MS = 900_000;
 /** Of 16 chunks: one is a hole, three are incompressible (media, encrypted), the rest is what a system disk holds. */
 const PATTERN = 'uuurUuuuruhUuuru';
 /** The same without holes. */
@@ -34,6 +45,14 @@ interface FileStream {
 
 function usrFiles(root: string): FileStream {
   return { paths: walk(root), rest: Buffer.alloc(0) };
+}
+
+/** The same as a qcow2 image, for a VM. */
+export async function writeQcow2(path: string, bytes: number): Promise<void> {
+  const raw = `${path}.raw`;
+  writeImage(raw, bytes);
+  await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, path], { timeoutMs: CONVERT_MS });
+  rmSync(raw);
 }
 
 function* walk(directory: string): Generator<string> {

@@ -13,8 +13,7 @@ import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation
 import { MiB } from '@virtkeep/shared/units';
 import { AgentAlone, fileOf } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
-import { run } from '../lab/run.ts';
-import { writeImage } from './archive-data.ts';
+import { writeQcow2 } from './archive-data.ts';
 import { alternate, type BenchRow, benchOptions, command, median, peakMiB, printTable } from './lib.ts';
 import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow } from './limit.ts';
 
@@ -28,11 +27,8 @@ type Form = (typeof FORMS)[number];
 /** A running guest whose disk holds what system disks hold. */
 async function startGuest(lab: AgentAlone): Promise<Guest> {
   const { world } = lab;
-  const raw = join(world.dir, 'image.raw');
   const disk = join(world.node.pool(0).path, DISK);
-  writeImage(raw, imageBytes);
-  await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, disk], { timeoutMs: 600_000 });
-  rmSync(raw);
+  await writeQcow2(disk, imageBytes);
   const guest = await world.defineTiny({ name: 'bench', disks: [{ path: disk, format: 'qcow2' }] });
   await guest.start();
   return guest.waitForAgent();

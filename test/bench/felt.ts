@@ -2,6 +2,7 @@
  * What a guest feels of its disk while other things happen: how long it takes until what it wrote is on the disk, as QEMU counts it
  * (`block-latency-histogram-set`), and the longest time in which it wrote nothing, by its own clock.
  */
+import type { AgentAlone } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
 import { type BenchRow, command, median, quietDisks } from './lib.ts';
 
@@ -64,6 +65,10 @@ export async function settle(guest: Guest): Promise<void> {
     await guest.node.virsh('resume', guest.name);
   }
 }
+
+/** How long VMs may wait for a disk of any pool, as a backup is told; 0: as long as it takes. */
+export const latencyTargetsOf = ({ world }: AgentAlone, targetMs: number) =>
+  targetMs > 0 ? world.node.pools.map(({ uuid: poolId }) => ({ poolId, targetMs })) : [];
 
 /** How long the guest's flushes took during the work. @throws Error when it has hardly written */
 export async function latencyDuring(guest: Guest, work: () => Promise<unknown>): Promise<Latency> {

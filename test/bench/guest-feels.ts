@@ -12,9 +12,16 @@ import { MiB } from '@virtkeep/shared/units';
 import { AgentAlone, fileOf } from '../e2e/agent-alone.ts';
 import { makeDataDisk } from '../lab/disks.ts';
 import type { Guest } from '../lab/guest.ts';
-import { run } from '../lab/run.ts';
-import { writeImage } from './archive-data.ts';
-import { feltRow, type Latency, latencyDuring, longestGapMs, settle, startWriting } from './felt.ts';
+import { writeQcow2 } from './archive-data.ts';
+import {
+  feltRow,
+  type Latency,
+  latencyDuring,
+  latencyTargetsOf,
+  longestGapMs,
+  settle,
+  startWriting,
+} from './felt.ts';
 import {
   alternate,
   type BenchRow,
@@ -38,12 +45,9 @@ const UNTIL_MERGE = 3;
 /** The guest's first disk is the one that it writes to, the second what there is to back up. */
 async function startGuest({ world }: AgentAlone): Promise<Guest> {
   const { path } = world.node.pool(0);
-  const raw = join(world.dir, 'image.raw');
   const [written, full] = [join(path, 'written.qcow2'), join(path, 'full.qcow2')];
   await makeDataDisk(written, { sizeMiB: 64 });
-  writeImage(raw, imageBytes);
-  await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, full], { timeoutMs: LONG_MS });
-  rmSync(raw);
+  await writeQcow2(full, imageBytes);
   const disks = [written, full].map(disk => ({ path: disk, format: 'qcow2' as const }));
   const guest = await world.defineTiny({ name: 'felt', disks });
   await (await guest.start()).waitForAgent();
@@ -104,8 +108,7 @@ class Backups {
   }
 
   async #made(targetMs: number, request: object) {
-    const latencyTargets =
-      targetMs > 0 ? this.#lab.world.node.pools.map(({ uuid: poolId }) => ({ poolId, targetMs })) : [];
+    const latencyTargets = latencyTargetsOf(this.#lab, targetMs);
     const started = await this.#lab.startBackup(this.#guest, { fileId: newId(), latencyTargets, ...request });
     return fileOf(await this.#lab.heard(started)) as { id: string; filename: string; path: string };
   }

@@ -14,8 +14,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { MiB } from '@virtkeep/shared/units';
 import { AgentAlone } from '../e2e/agent-alone.ts';
 import { Guest } from '../lab/guest.ts';
-import { run } from '../lab/run.ts';
-import { writeImage } from './archive-data.ts';
+import { writeQcow2 } from './archive-data.ts';
 import {
   alternate,
   type BenchCase,
@@ -53,10 +52,8 @@ interface Bench {
 /** Guests that write into a disk of their own, on copies of one image. */
 async function startGuests(lab: AgentAlone): Promise<[Guest, Guest, Guest]> {
   const { world } = lab;
-  const [raw, image] = [join(world.dir, 'image.raw'), join(world.dir, 'image.qcow2')];
-  writeImage(raw, imageBytes);
-  await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, image], { timeoutMs: LONG_MS });
-  rmSync(raw);
+  const image = join(world.dir, 'image.qcow2');
+  await writeQcow2(image, imageBytes);
   const guests: Guest[] = [];
   for (const name of ['plain', 'compressed', 'theirs']) {
     const disk = join(world.node.pool(0).path, `${name}.qcow2`);

@@ -11,9 +11,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { MiB } from '@virtkeep/shared/units';
 import { AgentAlone } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
-import { run } from '../lab/run.ts';
-import { writeImage } from './archive-data.ts';
-import { feltRow, type Latency, latencyDuring, settle, startWriting } from './felt.ts';
+import { writeQcow2 } from './archive-data.ts';
+import { feltRow, type Latency, latencyDuring, latencyTargetsOf, settle, startWriting } from './felt.ts';
 import { alternate, type BenchRow, benchOptions, median, peakMiB, printTable } from './lib.ts';
 
 const { quick, rounds } = benchOptions();
@@ -25,10 +24,8 @@ const TARGET_MS = 2;
 /** Eight guests whose disks hold what system disks hold; they run no system, for it would take the cores. */
 async function startGuests(lab: AgentAlone): Promise<Guest[]> {
   const { world } = lab;
-  const [raw, image] = [join(world.dir, 'image.raw'), join(world.dir, 'image.qcow2')];
-  writeImage(raw, imageBytes);
-  await run(['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', raw, image], { timeoutMs: 600_000 });
-  rmSync(raw);
+  const image = join(world.dir, 'image.qcow2');
+  await writeQcow2(image, imageBytes);
   const guests: Guest[] = [];
   for (let number = 1; number <= AT_ONCE; number += 1) {
     const disk = join(world.node.pool(0).path, `many${number}.qcow2`);
@@ -54,8 +51,7 @@ async function startNeighbour(lab: AgentAlone): Promise<Guest> {
  * @returns when each had ended, ms after the beginning of all
  */
 async function backUp(lab: AgentAlone, guests: readonly Guest[], targetMs = 0): Promise<number[]> {
-  const latencyTargets =
-    targetMs > 0 ? lab.world.node.pools.map(({ uuid: poolId }) => ({ poolId, targetMs })) : [];
+  const latencyTargets = latencyTargetsOf(lab, targetMs);
   const from = performance.now();
   return Promise.all(
     guests.map(async guest => {

@@ -154,13 +154,10 @@ function judgeMarks(all: readonly MarkNote[]): string[] {
 }
 
 /** The highest value of the notes whose time is before one that is asked for; there are too many to look at all of them for each. */
-function newestBefore(
-  notes: readonly MarkNote[],
-  timeOf: (note: MarkNote) => number,
-): (ms: number) => number {
+function newestBefore(notes: readonly MarkNote[], at: (note: MarkNote) => number): (ms: number) => number {
   let value = 0;
   const sorted = notes
-    .map(note => ({ ms: timeOf(note), value: note.value }))
+    .map(note => ({ ms: at(note), value: note.value }))
     .sort((one, other) => one.ms - other.ms);
   const newest = sorted.map(note => {
     value = Math.max(value, note.value);

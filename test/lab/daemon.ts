@@ -100,5 +100,4 @@ export class Daemon {
 }
 
 /** A program of ours starts itself anew with flags of Node before its own path. */
-export const withoutNodeFlags = (command: string): string =>
-  command.replace(/^(\S+)(?: --\S+)+ (?=\/)/, '$1 ');
+const withoutNodeFlags = (command: string): string => command.replace(/^(\S+)(?: --\S+)+ (?=\/)/, '$1 ');

@@ -5,6 +5,7 @@ import { get as httpsGet } from 'node:https';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { HttpClient } from '@virtkeep/shared/http-client';
+import { cpuMs } from '../bench/lib.ts';
 import { type LabController, makeController } from '../lab/controller.ts';
 import { makeWorldDir, ROOT } from '../lab/paths.ts';
 import type { Rest } from '../lab/rest.ts';
@@ -19,7 +20,6 @@ const ASK_MS = 2000;
 /** A controller that is not there after this never will be. */
 const LONGEST_MS = 900_000;
 const MONITOR_WRITES_MS = 1000;
-const CLOCK_TICKS_PER_S = 100;
 
 export class ScaleWorld {
   readonly size: InstallationSize;
@@ -200,10 +200,7 @@ export class ScaleWorld {
 
   /** Processor time of the controller so far, ms. */
   cpuMs(): number {
-    const fields = readFileSync(`/proc/${this.controller.daemon.pid}/stat`, 'utf8')
-      .split(') ')[1]!
-      .split(' ');
-    return ((Number(fields[11]) + Number(fields[12])) * 1000) / CLOCK_TICKS_PER_S;
+    return cpuMs(this.controller.daemon.pid!);
   }
 
   /** What the controller has measured since `measureAnew`. */
