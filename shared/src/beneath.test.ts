@@ -73,6 +73,7 @@ describe('below backups/', () => {
     ['rename', path => beneath.rename(path, `${path}.new`)],
     ['link', path => beneath.link(path, `${path}.new`)],
     ['look at', path => beneath.lstatBig(path)],
+    ['look at many', path => beneath.lstatAll(join(path, '..'), ['x.tar'])],
     ['look for', path => exists(path)],
     ['make a directory', path => beneath.mkdir(`${path}.d`, { recursive: true })],
     ['make its name durable', path => syncDirectoryOf(path)],
@@ -92,6 +93,9 @@ describe('below backups/', () => {
     await file.close();
     await beneath.rename(at('sub/new'), at('newer'));
     expect(await beneath.readdir(join(dir, 'pool', 'backups'))).toEqual(['newer', 'sub']);
+    const looked = await beneath.lstatAll(join(dir, 'pool', 'backups'), ['no', 'newer', 'sub']);
+    expect([...looked.keys()].sort()).toEqual(['newer', 'sub']);
+    expect(looked.get('newer')).toEqual(await beneath.lstatBig(at('newer')));
     const names = [];
     for await (const { name } of await beneath.opendir(join(dir, 'pool', 'backups'))) names.push(name);
     expect(names.sort()).toEqual(['newer', 'sub']);

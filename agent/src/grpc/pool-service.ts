@@ -85,7 +85,7 @@ function scan(
       cancellable: true,
       heavy: false,
       workflow: scanPool(async signal => {
-        await inventory.refreshFiles(poolId, { signal, fresh: true, thorough });
+        await inventory.refreshFiles(poolId, { signal, thorough });
         return { files: backupFiles.files(poolId), skipped: backupFiles.skipped(poolId) };
       }),
     };

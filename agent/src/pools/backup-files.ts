@@ -2,7 +2,7 @@
  * The backup files of the node's pools, as last seen. A file is read when its size or time changed, so that listing again
  * costs a stat for each file; an archive's manifest is read through an injected function, since pools do not know archives.
  */
-import { dirname, join, relative } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { BACKUPS_DIR } from '@virtkeep/shared/beneath';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
@@ -12,7 +12,7 @@ import { uuidV5 } from '@virtkeep/shared/ids';
 import { MiB } from '@virtkeep/shared/units';
 import { parseDomain } from '../domain-xml/index.ts';
 import { type FileKind, fileKind, type ListLimits, listBackupPaths, type Skipped } from './backup-dir.ts';
-import { type FileFacts, factsOf } from './file-facts.ts';
+import { type FileFacts, factsOf, glanceAt } from './file-facts.ts';
 
 /** What an archive's newest manifest says. */
 export interface ArchiveSummary {
@@ -51,9 +51,7 @@ export type ReadArchive = (
 
 interface RefreshOptions {
   signal: AbortSignal;
-  /** Files that have not changed are read, too. */
-  fresh?: boolean;
-  /** Files that must be unpacked to be read are read, too, unless they have been read since their last change. */
+  /** Files that have not changed are read, too, and those that must be unpacked for it, unless that was done since their last change. */
   thorough?: boolean;
 }
 
@@ -95,6 +93,8 @@ const OF_THE_FILE = [
 
 /** A time of change that no file has. */
 const NEVER = -1n;
+/** Files that are glanced at before the first of them is looked at. */
+const GLANCE_AT = 256;
 
 export class BackupFiles {
   readonly #readArchive: ReadArchive;
@@ -137,7 +137,6 @@ export class BackupFiles {
    * @throws VirtkeepError io_failed when the directory cannot be read; canceled
    */
   async refresh(pool: Place, options: RefreshOptions): Promise<boolean> {
-    const { signal } = options;
     const directory = join(pool.path, BACKUPS_DIR);
     // What comes in while the directory is read, by another refresh, need not be in this listing.
     const before = [...this.#entries].filter(([, entry]) => entry.poolId === pool.id).map(([path]) => path);
@@ -150,22 +149,36 @@ export class BackupFiles {
     this.#skipped.set(pool.id, skipped);
     const all = [...names, ...unlisted.map(path => relative(directory, path))];
     const isImage = (name: string) => fileKind(name)?.type === 'disk';
-    for (const filename of all.filter(name => !isImage(name))) {
-      throwIfAborted(signal);
-      if (await this.#look(pool, filename, options)) changed = true;
-    }
+    const backups = all.filter(name => !isImage(name));
+    if (await this.#lookAtAll(pool, backups, options)) changed = true;
     const parts = this.#parts(pool.id);
-    for (const filename of all.filter(isImage)) {
-      throwIfAborted(signal);
-      const isAlone = !parts.has(filename);
-      if (
-        await (isAlone
-          ? this.#look(pool, filename, options)
-          : this.#entries.delete(join(directory, filename)))
-      )
-        changed = true;
+    const images = all.filter(isImage);
+    for (const name of images.filter(name => parts.has(name)))
+      if (this.#entries.delete(join(directory, name))) changed = true;
+    const alone = images.filter(name => !parts.has(name));
+    return (await this.#lookAtAll(pool, alone, options)) || changed;
+  }
+
+  /** Most files are as they were: a glance at many of a directory at once tells it. */
+  async #lookAtAll(pool: Place, filenames: readonly string[], options: RefreshOptions): Promise<boolean> {
+    let changed = false;
+    for (const { directory, names } of besideEachOther(filenames)) {
+      const place = join(pool.path, BACKUPS_DIR, directory);
+      const glances = options.thorough ? undefined : await glanceAt(place, names);
+      for (const name of names) {
+        throwIfAborted(options.signal);
+        const [filename, glance] = [join(directory, name), glances?.get(name)];
+        if (glance && this.#isKnown(pool, filename, glance)) continue;
+        if (await this.#look(pool, filename, options)) changed = true;
+      }
     }
     return changed;
+  }
+
+  /** It is the file that was read. */
+  #isKnown(pool: Place, filename: string, facts: FileFacts): boolean {
+    const old = this.#entries.get(join(pool.path, BACKUPS_DIR, filename));
+    return old?.poolId === pool.id && isSame(old, facts);
   }
 
   /** What the descriptors of a pool name: disks of theirs are no files for themselves. */
@@ -188,10 +201,10 @@ export class BackupFiles {
     const facts = await factsOf(path);
     if (!facts) return this.#entries.delete(path);
     const old = this.#entries.get(path);
-    const isKnown = old?.poolId === pool.id && isSame(old, facts);
-    if (isKnown && !options.fresh) return false;
+    const isKnown = this.#isKnown(pool, filename, facts);
+    if (isKnown && !options.thorough) return false;
     // what was unpacked once is not unpacked again while its size and times are the same: only they show a change
-    if (isKnown && old.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
+    if (isKnown && old?.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
     const kind = fileKind(filename)!;
     const bare = plainFile({ poolId: pool.id, filename, path }, { size: facts.size, created: facts.mtime });
     const { ownId, isBusy, isUnpacked = false, read, parts = [] } = await this.#read(path, kind, options);
@@ -261,6 +274,20 @@ export class BackupFiles {
     }
     return owners;
   }
+}
+
+/** In their order, as groups of names in one directory. */
+function* besideEachOther(filenames: readonly string[]): Generator<{ directory: string; names: string[] }> {
+  let [directory, names]: [string, string[]] = ['', []];
+  for (const filename of filenames) {
+    if (names.length > 0 && (names.length === GLANCE_AT || directory !== dirname(filename))) {
+      yield { directory, names };
+      names = [];
+    }
+    directory = dirname(filename);
+    names.push(basename(filename));
+  }
+  if (names.length > 0) yield { directory, names };
 }
 
 function readAs(summary: Partial<ArchiveSummary> | null): ReadFile {

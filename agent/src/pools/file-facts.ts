@@ -1,6 +1,6 @@
 /** What tells whether a backup file has changed, without reading it. */
 import { basename, dirname, join } from 'node:path';
-import { lstatBig, opendir } from '@virtkeep/shared/beneath';
+import { lstatAll, lstatBig, opendir } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
 import { isVirtnbdFile, isVirtnbdMain } from '@virtkeep/shared/virtnbd-names';
 
@@ -22,6 +22,15 @@ const MAX_NAMES = 50_000;
 export async function factsOf(path: string): Promise<FileFacts | undefined> {
   const own = await lstatOf(path);
   return own && isVirtnbdMain(path) ? await wholeOf(path, own) : own;
+}
+
+/**
+ * The same of many files of one directory for a fraction of the cost, as far as it can be told at once: of what is missing here,
+ * {@link factsOf} tells why.
+ */
+export async function glanceAt(directory: string, names: readonly string[]): Promise<Map<string, FileFacts>> {
+  const plain = names.filter(name => !isVirtnbdMain(name));
+  return lstatAll(directory, plain).catch(() => new Map<string, FileFacts>());
 }
 
 async function wholeOf(path: string, own: FileFacts): Promise<FileFacts> {

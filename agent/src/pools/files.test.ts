@@ -163,7 +163,7 @@ describe('BackupFiles', () => {
     utimesSync(at('a.tar'), 1, 1);
     expect(await backupFiles.refresh(place(), { signal })).toBe(true);
     expect(read).toHaveBeenCalledTimes(9);
-    await backupFiles.refresh(place(), { signal, fresh: true });
+    await backupFiles.refresh(place(), { signal, thorough: true });
     expect(read).toHaveBeenCalledTimes(17);
     unlinkSync(at('a.tar'));
     expect(await backupFiles.refresh(place(), { signal })).toBe(true);
@@ -241,27 +241,27 @@ describe('BackupFiles', () => {
     const backupFiles = new BackupFiles(thorough);
     const told = () => backupFiles.files().map(({ domainName, damage }) => domainName || damage);
     await backupFiles.refresh(place(), { signal });
-    await backupFiles.refresh(place(), { signal, fresh: true });
+    await backupFiles.refresh(place(), { signal });
     expect(told()).toEqual(['']);
-    await backupFiles.refresh(place(), { signal, fresh: true, thorough: true });
+    await backupFiles.refresh(place(), { signal, thorough: true });
     expect(told()).toEqual(['vm']);
     const deep = () => thorough.mock.calls.filter(([, , isThorough]) => isThorough).length;
     expect(deep()).toBe(1);
     // a node that is back, and a scan that a user asks for again
-    await backupFiles.refresh(place(), { signal, fresh: true });
-    await backupFiles.refresh(place(), { signal, fresh: true, thorough: true });
+    await backupFiles.refresh(place(), { signal });
+    await backupFiles.refresh(place(), { signal, thorough: true });
     expect(told()).toEqual(['vm']);
     expect(deep()).toBe(1);
     utimesSync(at('s.tar.zst'), 1, 1);
-    await backupFiles.refresh(place(), { signal, fresh: true });
+    await backupFiles.refresh(place(), { signal });
     expect(told()).toEqual(['']);
     thorough.mockImplementation(async (_path, _signal, isThorough) => {
       if (isThorough) throw new VirtkeepError('archive_damaged', { path: 's', reason: 'cut' });
       return null;
     });
-    await backupFiles.refresh(place(), { signal, fresh: true, thorough: true });
-    await backupFiles.refresh(place(), { signal, fresh: true, thorough: true });
-    await backupFiles.refresh(place(), { signal, fresh: true });
+    await backupFiles.refresh(place(), { signal, thorough: true });
+    await backupFiles.refresh(place(), { signal, thorough: true });
+    await backupFiles.refresh(place(), { signal });
     expect(told()).toEqual([expect.stringContaining('cut')]);
     expect(deep()).toBe(2);
   });

@@ -140,7 +140,10 @@ export interface UpdatePoolRequest {
 export interface ScanPoolRequest {
   operationId: string;
   poolId: string;
-  /** Also what must be unpacked to see what it holds (one stream of zstd, without seek table), unless it was since it changed last. */
+  /**
+   * Reads also files whose size and time are as they were at the last look, and unpacks what must be unpacked to see what it holds (one
+   * stream of zstd, without seek table), unless it was since it changed last.
+   */
   thorough: boolean;
 }
 
