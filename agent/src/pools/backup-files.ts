@@ -76,8 +76,10 @@ interface Entry {
 interface ReadFile {
   ownId: string;
   read?: Partial<BackupFile>;
-  /** Nothing was read, since somebody writes the file; it is looked at again each time. */
+  /** Nothing was read, since somebody writes the file. */
   isBusy?: boolean;
+  /** Not the file itself is why it was not read: it is read again at each look. */
+  isPassing?: boolean;
   isUnpacked?: boolean;
   parts?: readonly string[];
 }
@@ -207,7 +209,8 @@ export class BackupFiles {
     if (isKnown && old?.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
     const kind = fileKind(filename)!;
     const bare = plainFile({ poolId: pool.id, filename, path }, { size: facts.size, created: facts.mtime });
-    const { ownId, isBusy, isUnpacked = false, read, parts = [] } = await this.#read(path, kind, options);
+    const found = await this.#read(path, kind, options);
+    const { ownId, isBusy, isPassing, isUnpacked = false, read, parts = [] } = found;
     // when its writer fails, the file is again what it was before; when it succeeds, the file has changed and is read again
     if (isBusy && old?.poolId === pool.id) return false;
     const now = await factsOf(path);
@@ -218,7 +221,7 @@ export class BackupFiles {
       poolId: pool.id,
       filename,
       size: facts.size,
-      mtimeNs: isBusy || isOld ? NEVER : facts.mtimeNs,
+      mtimeNs: isPassing || isOld ? NEVER : facts.mtimeNs,
       birthNs: facts.birthtimeNs,
       file: { ...bare, ...read },
       ownId,
@@ -299,6 +302,7 @@ const unreadable = (error: unknown): ReadFile => ({
   ownId: '',
   read: { damage: reasonOf(error) },
   isBusy: hasKey(error, 'file_busy'),
+  isPassing: hasKey(error, 'file_busy', 'io_failed'),
 });
 
 const isSame = (a: Pick<FileFacts, 'size' | 'mtimeNs'>, b: Pick<FileFacts, 'size' | 'mtimeNs'>): boolean =>

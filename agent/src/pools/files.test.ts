@@ -233,6 +233,18 @@ describe('BackupFiles', () => {
     expect(await backupFiles.refresh(place(), { signal })).toBe(false);
   });
 
+  test('a file that a server would not give for a moment is read at the next look', async () => {
+    writeFileSync(at('a.tar'), 'x');
+    const backupFiles = new BackupFiles(read);
+    const failed = new VirtkeepError('io_failed', { operation: 'reading', path: 'a.tar', reason: 'EIO' });
+    read.mockRejectedValueOnce(failed);
+    await backupFiles.refresh(place(), { signal });
+    expect(backupFiles.files()).toMatchObject([{ archiveId: '', damage: failed.message }]);
+    expect(await backupFiles.refresh(place(), { signal })).toBe(true);
+    expect(backupFiles.files()).toMatchObject([{ id: BACKUP_ID, damage: '' }]);
+    expect(await backupFiles.refresh(place(), { signal })).toBe(false);
+  });
+
   test('what must be unpacked to be read is so only when asked for, and once', async () => {
     writeFileSync(at('s.tar.zst'), 'x');
     const thorough = jest.fn(async (_path: string, _signal: AbortSignal, isThorough: boolean) =>
