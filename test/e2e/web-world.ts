@@ -184,9 +184,27 @@ export async function look(world: Pick<WebWorld, 'browser'>, options: LookOption
   return watch(await context.newPage());
 }
 
+const LOOK_MS = 10_000;
+const SEEN_CHARACTERS = 1500;
+
+/** What test/runner/environment.js tells when a test fails. */
+function tellOf(page: Page): void {
+  const kept = globalThis as unknown as Record<symbol, Set<() => Promise<string>> | undefined>;
+  const seen = Symbol.for('virtkeep.seen');
+  kept[seen] ??= new Set();
+  const all = kept[seen];
+  const tell = async () => {
+    const body = page.locator('body').innerText({ timeout: LOOK_MS });
+    return `${page.url()}: ${(await body.catch(String)).slice(-SEEN_CHARACTERS)}`;
+  };
+  all.add(tell);
+  page.once('close', () => all.delete(tell));
+}
+
 /** Collects what goes wrong on a page. */
 export async function watch(page: Page): Promise<Watched> {
   const faults: string[] = [];
+  tellOf(page);
   page.on('pageerror', error => faults.push(`error: ${error.message}`));
   page.on('console', message => {
     if (message.type() !== 'error') return;

@@ -13,6 +13,16 @@ export default class NativeEnvironment {
 
   async setup() {}
 
+  /** What a test failed at is told with what there was to see (test/e2e/web-world.ts): pages cannot be looked at afterwards. */
+  async handleTestEvent({ name, error }) {
+    if (name !== 'test_fn_failure' || !(error instanceof Error)) return;
+    for (const tell of globalThis[Symbol.for('virtkeep.seen')] ?? []) {
+      const text = `${error.message}\n\n${await tell()}`;
+      error.stack = error.stack?.replace(error.message, () => text);
+      error.message = text;
+    }
+  }
+
   async teardown() {
     this.moduleMocker.restoreAllMocks();
     this.fakeTimersModern.dispose();

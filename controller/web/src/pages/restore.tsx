@@ -102,6 +102,9 @@ function RestoreWizard({ file, given }: { file: BackupFile; given: string }) {
   const navigate = useNavigate();
   const { started } = useToasts();
   const refusal = fileReason('restore', file, useAsked());
+  // what was filled in stays when the file cannot be restored for a moment
+  const [isOpen, setOpen] = useState(refusal === undefined);
+  if (refusal === undefined && !isOpen) setOpen(true);
   const [choices, setChoices] = useState<Choices>({ ...DEFAULTS, state: given });
   const [key] = useState(newKey);
   const [error, setError] = useState<unknown>(undefined);
@@ -119,7 +122,8 @@ function RestoreWizard({ file, given }: { file: BackupFile; given: string }) {
       setBusy(false);
     }
   };
-  if (refusal !== undefined) return <Alert isInline variant="warning" title={refusal} />;
+  const refused = refusal !== undefined && <Alert isInline variant="warning" title={refusal} />;
+  if (!isOpen) return refused;
   const step = { file, choices, set };
   return (
     <Steps
@@ -140,9 +144,10 @@ function RestoreWizard({ file, given }: { file: BackupFile; given: string }) {
         {
           key: 'review',
           name: words.review,
-          isReady: true,
+          isReady: refusal === undefined,
           content: (
             <>
+              {refused}
               {error !== undefined && <Failure error={error} />}
               <Content component="ul">
                 {said(file, choices, texts).map(text => (
