@@ -14,7 +14,7 @@ import { ADMIN, type LabController, makeController } from '../lab/controller.ts'
 import { Guest } from '../lab/guest.ts';
 import { NODE_BIN, programFile } from '../lab/paths.ts';
 import { startWorld, type World } from '../lab/world.ts';
-import { goTo, logIn, look, rowOf, type Watched } from './web-world.ts';
+import { goTo, logIn, look, rowOf, settled, type Watched } from './web-world.ts';
 
 /** So many bytes take a quarter of a minute at this rate, in which progress is seen on however busy a machine. */
 const FILL = 24 * MiB;
@@ -51,6 +51,13 @@ const row = (text: string) => rowOf(page, text);
 const dialog = () => page.getByRole('dialog');
 const field = (name: string) => page.getByLabel(name, { exact: true });
 const tab = (name: string) => page.getByRole('tab', { name, exact: true });
+
+/** A click is lost when what is still being loaded moves the button between its press and its release. */
+async function next(): Promise<void> {
+  await button('Next').waitFor();
+  await settled(seen);
+  await button('Next').click();
+}
 
 /** Waits until the task of that title is told to have ended well. */
 const done = (title: string) => row(title).filter({ hasText: 'Done' }).waitFor();
@@ -91,9 +98,9 @@ test('the first backup is made while the machine runs', async () => {
   await rest.ok('PUT', pool, { backup_bandwidth: RATE });
   await goTo(seen, at(''), 'Overview');
   await page.getByRole('link', { name: 'Make the first backup' }).click();
-  await button('Next').click();
+  await next();
   await page.getByRole('radio', { name: 'A full backup that can be extended later' }).check();
-  await button('Next').click();
+  await next();
   await button('Start backup').click();
   await page
     .getByText(/^[1-9]\d?%$/)
@@ -108,9 +115,9 @@ test('the next one copies what has changed', async () => {
   await guest.sh('echo second >/mnt/vda/what; sync');
   await openMachine('web');
   await button('Back up').click();
-  await button('Next').click();
+  await next();
   await page.getByRole('radio', { name: 'Extend the newest backup' }).check();
-  await button('Next').click();
+  await next();
   await button('Start backup').click();
   await done('Extend');
   await openMachine('web');
@@ -127,13 +134,13 @@ test('each restore point becomes a machine in another pool, which boots', async 
     await openMachine('web');
     await tab('Backups').click();
     await page.getByRole('link', { name: new RegExp(`^Restore: .*, ${point}$`) }).click();
-    await button('Next').click();
+    await next();
     await page.getByLabel('Node', { exact: false }).first().selectOption({ label: 'hypervisor' });
     await choosePool('bulk');
-    await button('Next').click();
+    await next();
     await page.getByLabel('Name of the new machine').fill(name);
     await page.getByRole('checkbox', { name: 'Start it when it is restored' }).check();
-    await button('Next').click();
+    await next();
     await button('Start restore').click();
     await done(`Restore ${name}`);
     const restored = await new Guest(world.node, name).waitForAgent();
@@ -217,12 +224,12 @@ test('an appliance is imported and becomes a machine', async () => {
     .setInputFiles({ name: 'shop.ova', mimeType: 'application/octet-stream', buffer });
   await page.getByText(/ · is there/).waitFor();
   await page.getByRole('link', { name: 'shop.ova' }).first().click();
-  await button('Next').click();
+  await next();
   await page.getByLabel('Node', { exact: false }).first().selectOption({ label: 'hypervisor' });
   await field('Name of the new machine').fill('shop');
-  await button('Next').click();
+  await next();
   await page.getByRole('checkbox', { name: /^Disks and adapters become virtio/ }).check();
-  await button('Next').click();
+  await next();
   await button('Make the machine').click();
   await done('Restore shop');
   await openMachine('shop');
