@@ -19,7 +19,7 @@ import { mapLimited } from './limit.ts';
 export const BACKUPS_DIR = 'backups';
 /** More than any node has pools in its life. */
 const MAX_ROOTS = 5_000;
-/** Calls at a time; as many threads does Node have for them. */
+/** Calls of one at a time: others need threads, too. */
 const LOOK_WIDTH = 4;
 const roots = new Set<string>();
 

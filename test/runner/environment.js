@@ -15,7 +15,8 @@ export default class NativeEnvironment {
 
   /** What a test failed at is told with what there was to see (test/e2e/web-world.ts): pages cannot be looked at afterwards. */
   async handleTestEvent({ name, error }) {
-    if (name !== 'test_fn_failure' || !(error instanceof Error)) return;
+    const isFailure = name === 'test_fn_failure' || name === 'hook_failure';
+    if (!isFailure || !(error instanceof Error)) return;
     for (const tell of globalThis[Symbol.for('virtkeep.seen')] ?? []) {
       const text = `${error.message}\n\n${await tell()}`;
       error.stack = error.stack?.replace(error.message, () => text);

@@ -16,7 +16,7 @@ import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import { fromLibvirt } from '../libvirt/errors.ts';
-import type { BackupFiles, PathGate, PoolRecord, Settings } from '../pools/index.ts';
+import { type BackupFiles, fsFacts, type PathGate, type PoolRecord, type Settings } from '../pools/index.ts';
 import type { ZfsDriver } from '../zfs/index.ts';
 import { domainSource } from './domain-source.ts';
 import { InventoryFeed } from './feed.ts';
@@ -241,11 +241,18 @@ export class Inventory {
     return this.#revisions.newest;
   }
 
-  /** Reads a pool's backup files anew. @throws VirtkeepError io_failed, canceled */
-  async refreshFiles(poolId: string, options: Parameters<BackupFiles['refresh']>[1]): Promise<void> {
-    const { record } = this.pool(poolId);
-    if (record.path)
-      await this.#dependencies.backupFiles.refresh({ id: record.id, path: record.path }, options);
+  /**
+   * Reads those of a pool's backup files that have changed, or all.
+   * @param options thorough: all, also those that must be unpacked for it
+   * @throws VirtkeepError io_failed, canceled
+   */
+  async refreshFiles(poolId: string, options: { signal: AbortSignal; thorough: boolean }): Promise<void> {
+    const { id, path, shared } = this.pool(poolId).record;
+    if (path) {
+      // what a network file system tells of a file's size and time is a minute old, until the file is opened
+      const fresh = options.thorough || shared || (await fsFacts(path)).network !== undefined;
+      await this.#dependencies.backupFiles.refresh({ id, path }, { ...options, fresh });
+    }
     this.#show();
   }
 

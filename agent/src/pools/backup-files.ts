@@ -5,7 +5,7 @@
 import { basename, dirname, join, relative } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { BACKUPS_DIR } from '@virtkeep/shared/beneath';
-import { hasKey, reasonOf } from '@virtkeep/shared/errors';
+import { errnoOf, hasKey, isVirtkeepError, reasonOf } from '@virtkeep/shared/errors';
 import { readForeign } from '@virtkeep/shared/foreign-file';
 import type { BackupFile, BackupState, DiskImage } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { uuidV5 } from '@virtkeep/shared/ids';
@@ -41,7 +41,8 @@ export interface ArchiveSummary {
 /**
  * Reads an archive's manifest, or what an archive of others, an OVA, an OVF descriptor or a disk image has in its place; null: it must be unpacked for that,
  * which is done only with `isThorough`. What it does not tell is not known. @throws VirtkeepError archive_damaged, archive_unsupported,
- * io_failed, ovf_invalid, ovf_version_unsupported, foreign_disk_invalid, disk_format_contradicted: shown as `damage`; file_busy: the file is what it was when it was last read
+ * ovf_invalid, ovf_version_unsupported, foreign_disk_invalid, disk_format_contradicted: shown as `damage`; io_failed, timed_out, qemu_img_failed, errors
+ * of Node: shown, too, and tried again; file_busy: the file is what it was when it was last read
  */
 export type ReadArchive = (
   path: string,
@@ -51,7 +52,9 @@ export type ReadArchive = (
 
 interface RefreshOptions {
   signal: AbortSignal;
-  /** Files that have not changed are read, too, and those that must be unpacked for it, unless that was done since their last change. */
+  /** Files that have not changed are read, too. */
+  fresh?: boolean;
+  /** Files that must be unpacked to be read are read, too, unless they have been read since their last change. */
   thorough?: boolean;
 }
 
@@ -63,6 +66,8 @@ interface Entry {
   size: bigint;
   mtimeNs: bigint;
   birthNs: bigint;
+  /** When it is read again though it has not changed, in ms of `performance.now`. */
+  againMs: number;
   file: BackupFile;
   /** The id in the manifest; empty for files made elsewhere. */
   ownId: string;
@@ -78,7 +83,7 @@ interface ReadFile {
   read?: Partial<BackupFile>;
   /** Nothing was read, since somebody writes the file. */
   isBusy?: boolean;
-  /** Not the file itself is why it was not read: it is read again at each look. */
+  /** Something beside the file is why it was not read: it is tried again. */
   isPassing?: boolean;
   isUnpacked?: boolean;
   parts?: readonly string[];
@@ -93,10 +98,10 @@ const OF_THE_FILE = [
   ...(['appliance_invalid', 'ovf_invalid', 'ovf_version_unsupported'] as const),
 ];
 
-/** A time of change that no file has. */
-const NEVER = -1n;
-/** Files that are glanced at before the first of them is looked at. */
+/** Files that are glanced at before the first of them is looked at: finding the directory is shared by many, and no glance gets old. */
 const GLANCE_AT = 256;
+/** What cannot be read is not tried again before so many times as long as that took: a disk that fails takes its time. */
+const REST_FACTOR = 20;
 
 export class BackupFiles {
   readonly #readArchive: ReadArchive;
@@ -166,7 +171,7 @@ export class BackupFiles {
     let changed = false;
     for (const { directory, names } of besideEachOther(filenames)) {
       const place = join(pool.path, BACKUPS_DIR, directory);
-      const glances = options.thorough ? undefined : await glanceAt(place, names);
+      const glances = options.fresh ? undefined : await glanceAt(place, names);
       for (const name of names) {
         throwIfAborted(options.signal);
         const [filename, glance] = [join(directory, name), glances?.get(name)];
@@ -180,7 +185,7 @@ export class BackupFiles {
   /** It is the file that was read. */
   #isKnown(pool: Place, filename: string, facts: FileFacts): boolean {
     const old = this.#entries.get(join(pool.path, BACKUPS_DIR, filename));
-    return old?.poolId === pool.id && isSame(old, facts);
+    return old?.poolId === pool.id && isSame(old, facts) && performance.now() < old.againMs;
   }
 
   /** What the descriptors of a pool name: disks of theirs are no files for themselves. */
@@ -204,12 +209,14 @@ export class BackupFiles {
     if (!facts) return this.#entries.delete(path);
     const old = this.#entries.get(path);
     const isKnown = this.#isKnown(pool, filename, facts);
-    if (isKnown && !options.thorough) return false;
+    if (isKnown && !options.fresh) return false;
     // what was unpacked once is not unpacked again while its size and times are the same: only they show a change
     if (isKnown && old?.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
     const kind = fileKind(filename)!;
     const bare = plainFile({ poolId: pool.id, filename, path }, { size: facts.size, created: facts.mtime });
+    const beganMs = performance.now();
     const found = await this.#read(path, kind, options);
+    const readMs = performance.now();
     const { ownId, isBusy, isPassing, isUnpacked = false, read, parts = [] } = found;
     // when its writer fails, the file is again what it was before; when it succeeds, the file has changed and is read again
     if (isBusy && old?.poolId === pool.id) return false;
@@ -221,8 +228,9 @@ export class BackupFiles {
       poolId: pool.id,
       filename,
       size: facts.size,
-      mtimeNs: isPassing || isOld ? NEVER : facts.mtimeNs,
+      mtimeNs: facts.mtimeNs,
       birthNs: facts.birthtimeNs,
+      againMs: againAt({ beganMs, readMs }, { isPassing, isInFlux: isBusy || isOld }),
       file: { ...bare, ...read },
       ownId,
       isUnpacked,
@@ -259,7 +267,8 @@ export class BackupFiles {
       throwIfAborted(signal);
       // what the file itself is stays so; a server that was away may be back
       const isUnpacked = hasKey(error, ...OF_THE_FILE);
-      return { ...unreadable(error), isUnpacked };
+      // a mere look, which does not unpack, would take back what is wrong
+      return { ...unreadable(error), isPassing: false, isUnpacked };
     }
   }
 
@@ -302,8 +311,19 @@ const unreadable = (error: unknown): ReadFile => ({
   ownId: '',
   read: { damage: reasonOf(error) },
   isBusy: hasKey(error, 'file_busy'),
-  isPassing: hasKey(error, 'file_busy', 'io_failed'),
+  isPassing:
+    (!isVirtkeepError(error) && errnoOf(error) !== undefined) ||
+    hasKey(error, 'io_failed', 'timed_out', 'qemu_img_failed'),
 });
+
+/** When a file is read again that is as it was. */
+function againAt(
+  { beganMs, readMs }: { beganMs: number; readMs: number },
+  { isPassing = false, isInFlux = false }: { isPassing?: boolean | undefined; isInFlux?: boolean },
+): number {
+  if (isInFlux) return 0;
+  return isPassing ? readMs + REST_FACTOR * (readMs - beganMs) : Number.POSITIVE_INFINITY;
+}
 
 const isSame = (a: Pick<FileFacts, 'size' | 'mtimeNs'>, b: Pick<FileFacts, 'size' | 'mtimeNs'>): boolean =>
   a.size === b.size && a.mtimeNs === b.mtimeNs;

@@ -2,7 +2,7 @@
 import { basename, dirname, join } from 'node:path';
 import { lstatAll, lstatBig, opendir } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
-import { isVirtnbdFile, isVirtnbdMain } from '@virtkeep/shared/virtnbd-names';
+import { isVirtnbdFile, isVirtnbdMain, virtnbdDescription } from '@virtkeep/shared/virtnbd-names';
 
 export interface FileFacts {
   /** Bytes. */
@@ -16,7 +16,7 @@ export interface FileFacts {
 const MAX_NAMES = 50_000;
 
 /**
- * Of one that is a directory of virtnbdbackup's the size and the last change of all its files.
+ * Of one that is a directory of virtnbdbackup's the size and the last change of all its files, descriptions only for their change.
  * @returns undefined: it is not there. @throws VirtkeepError io_failed
  */
 export async function factsOf(path: string): Promise<FileFacts | undefined> {
@@ -41,10 +41,11 @@ async function wholeOf(path: string, own: FileFacts): Promise<FileFacts> {
     for await (const { name } of await opendir(directory)) {
       looked += 1;
       if (looked > MAX_NAMES) break;
-      if (name === basename(path) || !isVirtnbdFile(name)) continue;
+      const counts = isVirtnbdFile(name);
+      if (name === basename(path) || !(counts || virtnbdDescription(name))) continue;
       const part = await lstatOf(join(directory, name));
       if (!part) continue;
-      size += part.size;
+      if (counts) size += part.size;
       if (part.mtimeNs > mtimeNs) ({ mtime, mtimeNs } = part);
     }
   } catch (error) {

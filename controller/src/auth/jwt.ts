@@ -22,7 +22,7 @@ export interface TokenClaims {
 }
 
 const KEY_BYTES = 64;
-/** Of those who ask again and again. */
+/** Tokens; whichever came first goes. */
 const MAX_KNOWN = 1000;
 
 export class TokenSigner {

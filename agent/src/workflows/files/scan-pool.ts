@@ -9,8 +9,8 @@ export interface Scanned {
 }
 
 /**
- * Reads the backup files of a pool anew. Result: `{"files":[BackupFile as JSON,…]}`.
- * @param scan reads everything
+ * Reads the backup files of a pool. Result: `{"files":[BackupFile as JSON,…]}`.
+ * @param scan reads what has changed, or all
  */
 export function scanPool(scan: (signal: AbortSignal) => Promise<Scanned>): Workflow {
   return async context => {

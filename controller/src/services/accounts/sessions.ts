@@ -27,8 +27,8 @@ const DAY_MS = 86_400_000;
 export const REFRESH_LIMIT_MS = 7 * DAY_MS;
 /** `last_used` is for people: it is not written at each request. */
 const LAST_USED_STEP_MS = 60_000;
-/** Logins of which it is remembered that their row was looked at. */
-const MAX_LOOKED_AT = 10_000;
+/** Logins whose row is remembered. */
+const MAX_REMEMBERED = 10_000;
 /**
  * After this no token of a login is left, however long `auth.token_lifetime_s` was when it was made; a day more, as a login
  * begins a little before its token does.
@@ -44,8 +44,8 @@ export function familyEnd(began: Date): Date {
 
 export class SessionService {
   readonly #db: Database;
-  /** When the row of a login was written or read, ms, by its id. */
-  readonly #lookedAt = new Map<string, number>();
+  /** When logins were used last as far as their rows tell, ms, by their ids. */
+  readonly #lastUsed = new Map<string, number>();
 
   constructor(db: Database) {
     this.#db = db;
@@ -82,23 +82,29 @@ export class SessionService {
   /** A token of it was used, and counts. */
   async use(login: Login, user: UserRow): Promise<void> {
     const now = new Date();
-    const lookedAt = this.#lookedAt.get(login.family);
-    if (lookedAt !== undefined && Math.abs(now.getTime() - lookedAt) < LAST_USED_STEP_MS) return;
-    await this.#look(login, user, now);
-    if (this.#lookedAt.size >= MAX_LOOKED_AT) this.#lookedAt.clear();
-    this.#lookedAt.set(login.family, now.getTime());
+    const told = this.#lastUsed.get(login.family);
+    if (told !== undefined && Math.abs(now.getTime() - told) < LAST_USED_STEP_MS) return;
+    const lastUsed = await this.#noteUse(login, user, now);
+    if (this.#lastUsed.size >= MAX_REMEMBERED) this.#lastUsed.clear();
+    this.#lastUsed.set(login.family, lastUsed.getTime());
   }
 
-  async #look(login: Login, user: UserRow, now: Date): Promise<void> {
+  /** @returns when it was used last, as its row tells now */
+  async #noteUse(login: Login, user: UserRow, now: Date): Promise<Date> {
     const row = await this.#db
       .selectFrom('sessions')
       .select('last_used')
       .where('id', '=', login.family)
       .executeTakeFirst();
-    if (row === undefined) return this.begin(login, user, { address: '', client: '' });
-    if (now.getTime() - new Date(row.last_used).getTime() < LAST_USED_STEP_MS) return;
+    if (row === undefined) {
+      await this.begin(login, user, { address: '', client: '' });
+      return now;
+    }
+    const before = new Date(row.last_used);
+    if (now.getTime() - before.getTime() < LAST_USED_STEP_MS) return before;
     const last_used = now.toISOString();
     await this.#db.updateTable('sessions').set({ last_used }).where('id', '=', login.family).execute();
+    return now;
   }
 
   /** @throws token_revoked when the login was ended, alone or with all others of the user. */

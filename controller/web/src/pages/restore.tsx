@@ -126,41 +126,43 @@ function RestoreWizard({ file, given }: { file: BackupFile; given: string }) {
   if (!isOpen) return refused;
   const step = { file, choices, set };
   return (
-    <Steps
-      label={words.title}
-      submit={words.submit}
-      isBusy={isBusy}
-      act={() => void start()}
-      cancel={() => void navigate(-1)}
-      steps={[
-        { key: 'point', name: words.point, isReady: true, content: <PointStep {...step} /> },
-        {
-          key: 'target',
-          name: words.target,
-          isReady: choices.node !== '',
-          content: <TargetStep {...step} />,
-        },
-        { key: 'identity', name: words.identity, isReady: isNamed, content: <IdentityStep {...step} /> },
-        {
-          key: 'review',
-          name: words.review,
-          isReady: refusal === undefined,
-          content: (
-            <>
-              {refused}
-              {error !== undefined && <Failure error={error} />}
-              <Content component="ul">
-                {said(file, choices, texts).map(text => (
-                  <Content component="li" key={text}>
-                    {text}
-                  </Content>
-                ))}
-              </Content>
-            </>
-          ),
-        },
-      ]}
-    />
+    <>
+      {refused}
+      <Steps
+        label={words.title}
+        submit={words.submit}
+        isBusy={isBusy}
+        act={() => void start()}
+        cancel={() => void navigate(-1)}
+        steps={[
+          { key: 'point', name: words.point, isReady: true, content: <PointStep {...step} /> },
+          {
+            key: 'target',
+            name: words.target,
+            isReady: choices.node !== '',
+            content: <TargetStep {...step} />,
+          },
+          { key: 'identity', name: words.identity, isReady: isNamed, content: <IdentityStep {...step} /> },
+          {
+            key: 'review',
+            name: words.review,
+            isReady: refusal === undefined,
+            content: (
+              <>
+                {error !== undefined && <Failure error={error} />}
+                <Content component="ul">
+                  {said(file, choices, texts).map(text => (
+                    <Content component="li" key={text}>
+                      {text}
+                    </Content>
+                  ))}
+                </Content>
+              </>
+            ),
+          },
+        ]}
+      />
+    </>
   );
 }
 

@@ -141,8 +141,8 @@ export interface ScanPoolRequest {
   operationId: string;
   poolId: string;
   /**
-   * Reads also files whose size and time are as they were at the last look, and unpacks what must be unpacked to see what it holds (one
-   * stream of zstd, without seek table), unless it was since it changed last.
+   * Reads also files whose size and time are as they were at the last look (those of a network file system are read anyway), and unpacks
+   * what must be unpacked to see what it holds (one stream of zstd, without seek table), unless it was since it changed last.
    */
   thorough: boolean;
 }
@@ -1917,7 +1917,7 @@ export const PoolServiceDefinition = {
       options: {},
     },
     /**
-     * Starts an operation that reads the pool's `backups/` anew: archives, OVA, OVF, VMA and XML files.
+     * Starts an operation that reads what has changed in the pool's `backups/`, or all of it: archives, OVA, OVF, VMA and XML files.
      * Result: {"files":[BackupFile as JSON,…]}.
      */
     scan: {
@@ -1947,7 +1947,7 @@ export interface PoolServiceImplementation<CallContextExt = {}> {
   /** Sets the marks of a pool on this node. */
   update(request: UpdatePoolRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Pool>>;
   /**
-   * Starts an operation that reads the pool's `backups/` anew: archives, OVA, OVF, VMA and XML files.
+   * Starts an operation that reads what has changed in the pool's `backups/`, or all of it: archives, OVA, OVF, VMA and XML files.
    * Result: {"files":[BackupFile as JSON,…]}.
    */
   scan(request: ScanPoolRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
@@ -1962,7 +1962,7 @@ export interface PoolServiceClient<CallOptionsExt = {}> {
   /** Sets the marks of a pool on this node. */
   update(request: DeepPartial<UpdatePoolRequest>, options?: CallOptions & CallOptionsExt): Promise<Pool>;
   /**
-   * Starts an operation that reads the pool's `backups/` anew: archives, OVA, OVF, VMA and XML files.
+   * Starts an operation that reads what has changed in the pool's `backups/`, or all of it: archives, OVA, OVF, VMA and XML files.
    * Result: {"files":[BackupFile as JSON,…]}.
    */
   scan(request: DeepPartial<ScanPoolRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
