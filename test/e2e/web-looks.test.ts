@@ -137,3 +137,22 @@ test('what runs out of the side of a narrow page is seen', async () => {
   expect(await page.evaluate(OUTSIDE)).toEqual(['far']);
   await narrow.context.close();
 });
+
+test('a click is not lost when the page is laid out anew between its press and its release', async () => {
+  const own = await look(world);
+  const { page } = own;
+  await page.goto(at('login'));
+  await page.evaluate(`{
+    const button = document.createElement('button');
+    button.textContent = 'moves';
+    button.onmousedown = () => { button.style.marginTop = '300px'; };
+    let clicks = 0;
+    button.onclick = () => { document.title = String(++clicks); };
+    document.body.prepend(button);
+  }`);
+  await page.getByRole('button', { name: 'moves' }).click();
+  expect(await page.title()).toBe('1');
+  await page.getByRole('button', { name: 'moves' }).click();
+  expect(await page.title()).toBe('2');
+  await own.context.close();
+});

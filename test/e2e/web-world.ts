@@ -17,6 +17,20 @@ const GiB = 1024n ** 3n;
 /** Runs in the browser, before any script of the page. */
 const TELL_VIOLATIONS = `document.addEventListener('securitypolicyviolation', event =>
   console.error('policy: ' + event.violatedDirective + ' ' + event.blockedURI));`;
+/**
+ * A busy machine lays a page out anew between the press and the release of a button, which is elsewhere then, and the click is lost. A person
+ * would press again.
+ */
+const PRESS_AGAIN = `{
+  let pressed;
+  addEventListener('mousedown', ({ isTrusted, target }) => {
+    pressed = isTrusted ? target.closest?.('button, a, label, input') : undefined;
+  }, true);
+  addEventListener('mouseup', ({ target }) => {
+    if (pressed?.isConnected && !pressed.contains(target)) pressed.click();
+    pressed = undefined;
+  }, true);
+}`;
 /** Else this browser keeps other sites from a loopback address before the controller sees what they try. */
 const LETS_OTHERS_TRY = '--disable-features=LocalNetworkAccessChecks';
 /** As which all tests of the pages start it. */
@@ -212,7 +226,7 @@ export async function watch(page: Page): Promise<Watched> {
     if (!NOBODY.test(text)) faults.push(`console: ${text}`);
   });
   // the console does not tell of every one
-  await page.addInitScript({ content: TELL_VIOLATIONS });
+  await page.addInitScript({ content: TELL_VIOLATIONS + PRESS_AGAIN });
   const inspect = async (rules?: string[]) => {
     const axe = new AxeBuilder({ page });
     const { violations } = await (rules ? axe.withRules(rules) : axe.withTags(RULES)).analyze();
