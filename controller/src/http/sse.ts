@@ -15,6 +15,10 @@ import { UNBUFFERED } from './unbuffered.ts';
 
 const MAX_BUFFERED_BYTES = 1024 * 1024;
 const RETRY_MS = 2000;
+/** Changes within this time go out as one: each piece is a record of TLS and a call of the kernel, for each listener, ms. */
+const TOGETHER_MS = 20;
+/** So many characters wait for nothing. */
+const TOGETHER_LENGTH = 64 * 1024;
 /** For a reader to take what was written before the end. */
 const LAST_WORDS_MS = 10_000;
 /** setTimeout cannot wait longer; a stream of a token that lives longer is cut there, and resumes. */
@@ -55,14 +59,12 @@ export class EventStreams {
     leave: () => void,
   ): void {
     const { changes, draining } = this.#services;
-    const send = (text: string) => {
-      if (reply.raw.writableEnded) return;
-      reply.raw.write(text);
-      if (reply.raw.writableLength > MAX_BUFFERED_BYTES) reply.raw.destroy();
-    };
+    const outgoing = new Outgoing(reply.raw);
+    const send = (text: string) => outgoing.send(text);
     send(`retry: ${RETRY_MS}\n\n`);
     for (const text of backlog(changes.lastId, lastId === undefined ? [] : changes.since(lastId), viewer))
       send(text);
+    outgoing.flush();
     const unsubscribe = changes.subscribe(change => send(this.#texts.of(change, viewer)));
     const unwatch = watchRight(
       this.#services,
@@ -73,6 +75,7 @@ export class EventStreams {
     const leftMs = Math.min(MAX_STREAM_MS, viewer.expiresOn.getTime() - Date.now());
     const expiry = setTimeout(() => end(), leftMs);
     const stop = () => {
+      outgoing.stop();
       unsubscribe();
       unwatch();
       clearTimeout(expiry);
@@ -80,6 +83,7 @@ export class EventStreams {
       leave();
     };
     const end = () => {
+      outgoing.flush();
       stop();
       endSoon(reply.raw);
     };
@@ -87,6 +91,37 @@ export class EventStreams {
     whenClosed(reply.raw, stop);
     reply.raw.on('error', () => reply.raw.destroy());
     if (draining.aborted) end();
+  }
+}
+
+/** What a listener is told, in pieces that are worth sending. */
+class Outgoing {
+  readonly #response: ServerResponse;
+  #waiting = '';
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(response: ServerResponse) {
+    this.#response = response;
+  }
+
+  send(text: string): void {
+    this.#waiting += text;
+    if (this.#waiting.length > TOGETHER_LENGTH) this.flush();
+    else this.#timer ??= setTimeout(() => this.flush(), TOGETHER_MS);
+  }
+
+  /** Sends what waits, and cuts off who has not taken what was sent before. */
+  flush(): void {
+    this.stop();
+    if (this.#waiting === '' || this.#response.writableEnded) return;
+    this.#response.write(this.#waiting);
+    this.#waiting = '';
+    if (this.#response.writableLength > MAX_BUFFERED_BYTES) this.#response.destroy();
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
   }
 }
 

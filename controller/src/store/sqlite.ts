@@ -4,8 +4,16 @@
  * anyway does without (`relaxedTransaction`).
  */
 import { chmodSync } from 'node:fs';
+import { performance } from 'node:perf_hooks';
+import { setImmediate } from 'node:timers';
 import BetterSqlite from 'better-sqlite3';
-import { Kysely, SqliteDialect } from 'kysely';
+import {
+  type DatabaseConnection,
+  Kysely,
+  SqliteDialect,
+  type SqliteDialectConfig,
+  SqliteDriver,
+} from 'kysely';
 import type { Database, Schema } from './schema.ts';
 import { StatementCache } from './statement-cache.ts';
 
@@ -14,6 +22,8 @@ const BUSY_TIMEOUT_MS = 10_000;
 const CACHE_KIB = 32 * 1024;
 /** Pages of 4 KiB in the log before they are written to their places: many are changed again before that, and each time takes a while. */
 const LOG_PAGES = 4000;
+/** So long may queries follow one another before the event loop goes on, ms. */
+const TURN_MS = 20;
 
 /** Opens (or makes, mode 0600) the database file; `:memory:` gives one that lives with the process. */
 export function openSqlite(path: string): Database {
@@ -24,7 +34,46 @@ export function openSqlite(path: string): Database {
   database.pragma('foreign_keys = ON');
   database.pragma(`cache_size = -${CACHE_KIB}`);
   database.pragma(`wal_autocheckpoint = ${LOG_PAGES}`);
-  return new Kysely<Schema>({ dialect: new SqliteDialect({ database: new StatementCache(database) }) });
+  return new Kysely<Schema>({ dialect: new SharingDialect({ database: new StatementCache(database) }) });
+}
+
+/**
+ * A database in the process answers at once: who waits for it goes on in the same iteration of the event loop, and so does the next one.
+ * A hundred requests that each ask it a dozen things kept everybody else for a second (measured). So after a while the next query waits
+ * until the others have had their turn.
+ */
+class SharingDriver extends SqliteDriver {
+  /** When the first query of this iteration of the event loop came, in ms of `performance.now`. */
+  #sinceMs: number | undefined;
+
+  override async acquireConnection(): Promise<DatabaseConnection> {
+    while (!this.#isTurn()) await new Promise<void>(resolve => void setImmediate(resolve));
+    return super.acquireConnection();
+  }
+
+  #isTurn(): boolean {
+    const nowMs = performance.now();
+    if (this.#sinceMs === undefined) {
+      this.#sinceMs = nowMs;
+      setImmediate(() => {
+        this.#sinceMs = undefined;
+      });
+    }
+    return nowMs - this.#sinceMs < TURN_MS;
+  }
+}
+
+class SharingDialect extends SqliteDialect {
+  readonly #config: SqliteDialectConfig;
+
+  constructor(config: SqliteDialectConfig) {
+    super(config);
+    this.#config = config;
+  }
+
+  override createDriver(): SqliteDriver {
+    return new SharingDriver(this.#config);
+  }
 }
 
 /** Loads the native part now, for a process that will be a user who may not read where it lies. */
