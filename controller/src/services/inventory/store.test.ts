@@ -1,0 +1,56 @@
+import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { Database } from '../../store/schema.ts';
+import { openTestDatabase } from '../../store/test-database.ts';
+import { InventoryStore, type StoredDomain } from './store.ts';
+
+const NOW = '2026-01-01T00:00:00.000Z';
+let db: Database;
+let store: InventoryStore;
+
+beforeEach(async () => {
+  db = await openTestDatabase();
+  store = new InventoryStore(db);
+  await store.putNode({
+    id: 'node',
+    verbose_name: 'node',
+    description: '',
+    address: 'localhost:1',
+    certificate_fingerprint: '',
+    service_mode: 0,
+    base_datapool: null,
+    inventory_json: '',
+    operation_sequence: 0,
+    last_seen: null,
+    created: NOW,
+    modified: NOW,
+  });
+});
+afterEach(() => db.destroy());
+
+const stored = (id: string, nodeId = 'node'): StoredDomain => ({
+  domain: Domain.fromPartial({ id, name: id }),
+  nodeId,
+  firstSeen: NOW,
+  modified: NOW,
+  ranOn: null,
+});
+const ids = async () => (await store.domains()).map(row => row.id).sort();
+
+test('what many put at one time is there when each of them has been waited for', async () => {
+  const all = Array.from({ length: 250 }, (_, index) => `vm-${index}`);
+  await Promise.all(all.map(id => store.putDomains([stored(id)])));
+  expect(await ids()).toEqual(all.sort());
+  await store.putDomains([]);
+});
+
+test('what one of them cannot put is no fault of the others', async () => {
+  const puts = [stored('a'), stored('b', 'removed'), stored('c')].map(one => store.putDomains([one]));
+  expect((await Promise.allSettled(puts)).map(({ status }) => status)).toEqual([
+    'fulfilled',
+    'rejected',
+    'fulfilled',
+  ]);
+  expect(await ids()).toEqual(['a', 'c']);
+  await expect(store.putDomains([stored('d', 'removed')])).rejects.toThrow();
+});
