@@ -18,6 +18,7 @@ import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v
 import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { UploadServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/upload';
 import { newId } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
 import { createChannel, createClientFactory, Status } from 'nice-grpc';
 import { storeIdentity } from '../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
@@ -108,7 +109,9 @@ export class AgentAlone {
       Buffer.from(certificate.privateKeyPem),
       Buffer.from(certificate.chainPem),
     );
-    this.#channel = createChannel(`localhost:${this.agent.port}`, credentials);
+    // as much as the controller takes
+    const options = { 'grpc.max_receive_message_length': 128 * MiB };
+    this.#channel = createChannel(`localhost:${this.agent.port}`, credentials, options);
   }
 
   /** Gives the agent other faults; one that has died is started. */
