@@ -18,9 +18,9 @@ import { SnapshotServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v
 import { TemplateServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/template';
 import { UploadServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/upload';
 import { newId } from '@virtkeep/shared/ids';
-import { MiB } from '@virtkeep/shared/units';
 import { createChannel, createClientFactory, Status } from 'nice-grpc';
 import { storeIdentity } from '../../agent/src/enroll/identity.ts';
+import { MAX_MESSAGE_BYTES } from '../../controller/src/agents/clients.ts';
 import type { CertificateAuthority } from '../../controller/src/pki/authority.ts';
 import { issue, newAuthority } from '../contract/grpc/pki.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
@@ -109,8 +109,7 @@ export class AgentAlone {
       Buffer.from(certificate.privateKeyPem),
       Buffer.from(certificate.chainPem),
     );
-    // as much as the controller takes
-    const options = { 'grpc.max_receive_message_length': 128 * MiB };
+    const options = { 'grpc.max_receive_message_length': MAX_MESSAGE_BYTES };
     this.#channel = createChannel(`localhost:${this.agent.port}`, credentials, options);
   }
 

@@ -152,6 +152,7 @@ test('a machine that is removed while its backup is prepared is told, and nothin
   await page.getByRole('alert').getByText(id, { exact: false }).first().waitFor();
   await seen.inspect();
   expect(calls('backup').length).toBe(before);
+  await forgiveOne(seen, /status of 404/);
   await seen.context.close();
   forgive(seen, /status of 404/);
 });

@@ -1,8 +1,8 @@
 /** Whether another node has gone on with the disks of a domain that is off here, before its layers are merged into them. */
 import { relative } from 'node:path';
 import type { Thing } from '../other-nodes.ts';
-import { poolOfPath } from '../pools/index.ts';
-import { type ImageDependencies, isShared, realFile, type Verdict, withRealPaths } from './judge.ts';
+import { isShared, poolOfPath } from '../pools/index.ts';
+import { type ImageDependencies, realFile, type Verdict, withRealPaths } from './judge.ts';
 
 export interface ElsewhereQuestion {
   domainId: string;

@@ -4,7 +4,7 @@ import { basename, dirname, join, relative } from 'node:path';
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
 import type { Answer, OtherNodes, Thing } from '../other-nodes.ts';
-import { fsFacts, type PoolRecord, poolOfPath } from '../pools/index.ts';
+import { isShared, type PoolRecord, poolOfPath } from '../pools/index.ts';
 import { childrenOf } from './children.ts';
 import { filesOfNode, type NodeFiles } from './node-files.ts';
 
@@ -148,11 +148,6 @@ function together(answers: readonly (Answer | undefined)[]): Verdict {
     if (answer?.kind !== 'unused') verdict = answer ?? { kind: 'unknown', reason: 'it was not answered' };
   }
   return verdict;
-}
-
-/** Whether other nodes can reach the file: a local file system belongs to this node alone. */
-export async function isShared(path: string, pool: PoolRecord | undefined): Promise<boolean> {
-  return pool?.shared === true || (await fsFacts(dirname(path))).network !== undefined;
 }
 
 /** Pools by the directories without links on the way to them. */

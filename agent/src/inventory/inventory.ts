@@ -3,8 +3,10 @@
  * time, and after each reconnection. A list is answered from here and never waits for libvirt; while libvirt is away the
  * last known state stands.
  */
+import { join } from 'node:path';
 import type { Libvirt, LibvirtEvents } from '@virtkeep/node-libvirt';
 import { orAborted, throwIfAborted } from '@virtkeep/shared/abort';
+import { BACKUPS_DIR } from '@virtkeep/shared/beneath';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { Domain, type GuestInfo } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type {
@@ -16,7 +18,7 @@ import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { mapLimited } from '@virtkeep/shared/limit';
 import type { Logger } from '@virtkeep/shared/log';
 import { fromLibvirt } from '../libvirt/errors.ts';
-import { type BackupFiles, fsFacts, type PathGate, type PoolRecord, type Settings } from '../pools/index.ts';
+import { type BackupFiles, isShared, type PathGate, type PoolRecord, type Settings } from '../pools/index.ts';
 import type { ZfsDriver } from '../zfs/index.ts';
 import { domainSource } from './domain-source.ts';
 import { InventoryFeed } from './feed.ts';
@@ -247,10 +249,11 @@ export class Inventory {
    * @throws VirtkeepError io_failed, canceled
    */
   async refreshFiles(poolId: string, options: { signal: AbortSignal; thorough: boolean }): Promise<void> {
-    const { id, path, shared } = this.pool(poolId).record;
+    const { record } = this.pool(poolId);
+    const { id, path } = record;
     if (path) {
       // what a network file system tells of a file's size and time is a minute old, until the file is opened
-      const fresh = options.thorough || shared || (await fsFacts(path)).network !== undefined;
+      const fresh = options.thorough || (await isShared(join(path, BACKUPS_DIR), record).catch(() => true));
       await this.#dependencies.backupFiles.refresh({ id, path }, { ...options, fresh });
     }
     this.#show();

@@ -174,18 +174,12 @@ export class BackupFiles {
       const glances = options.fresh ? undefined : await glanceAt(place, names);
       for (const name of names) {
         throwIfAborted(options.signal);
-        const [filename, glance] = [join(directory, name), glances?.get(name)];
-        if (glance && this.#isKnown(pool, filename, glance)) continue;
-        if (await this.#look(pool, filename, options)) changed = true;
+        const glance = glances?.get(name);
+        if (glance && isAsRead(this.#entries.get(join(place, name)), pool, glance)) continue;
+        if (await this.#look(pool, join(directory, name), options)) changed = true;
       }
     }
     return changed;
-  }
-
-  /** It is the file that was read. */
-  #isKnown(pool: Place, filename: string, facts: FileFacts): boolean {
-    const old = this.#entries.get(join(pool.path, BACKUPS_DIR, filename));
-    return old?.poolId === pool.id && isSame(old, facts) && performance.now() < old.againMs;
   }
 
   /** What the descriptors of a pool name: disks of theirs are no files for themselves. */
@@ -208,16 +202,16 @@ export class BackupFiles {
     const facts = await factsOf(path);
     if (!facts) return this.#entries.delete(path);
     const old = this.#entries.get(path);
-    const isKnown = this.#isKnown(pool, filename, facts);
+    const isKnown = isAsRead(old, pool, facts);
     if (isKnown && !options.fresh) return false;
     // what was unpacked once is not unpacked again while its size and times are the same: only they show a change
-    if (isKnown && old?.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
+    if (isKnown && old.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
     const kind = fileKind(filename)!;
     const bare = plainFile({ poolId: pool.id, filename, path }, { size: facts.size, created: facts.mtime });
     const beganMs = performance.now();
     const found = await this.#read(path, kind, options);
     const readMs = performance.now();
-    const { ownId, isBusy, isPassing, isUnpacked = false, read, parts = [] } = found;
+    const { ownId, isBusy, isUnpacked = false, read, parts = [] } = found;
     // when its writer fails, the file is again what it was before; when it succeeds, the file has changed and is read again
     if (isBusy && old?.poolId === pool.id) return false;
     const now = await factsOf(path);
@@ -230,7 +224,7 @@ export class BackupFiles {
       size: facts.size,
       mtimeNs: facts.mtimeNs,
       birthNs: facts.birthtimeNs,
-      againMs: againAt({ beganMs, readMs }, { isPassing, isInFlux: isBusy || isOld }),
+      againMs: isOld ? 0 : readMs + restOf(found, readMs - beganMs),
       file: { ...bare, ...read },
       ownId,
       isUnpacked,
@@ -316,14 +310,15 @@ const unreadable = (error: unknown): ReadFile => ({
     hasKey(error, 'io_failed', 'timed_out', 'qemu_img_failed'),
 });
 
-/** When a file is read again that is as it was. */
-function againAt(
-  { beganMs, readMs }: { beganMs: number; readMs: number },
-  { isPassing = false, isInFlux = false }: { isPassing?: boolean | undefined; isInFlux?: boolean },
-): number {
-  if (isInFlux) return 0;
-  return isPassing ? readMs + REST_FACTOR * (readMs - beganMs) : Number.POSITIVE_INFINITY;
+/** So long a file that stays as it is is not read again, ms. */
+function restOf({ isBusy, isPassing }: ReadFile, readMs: number): number {
+  if (isBusy) return 0;
+  return isPassing ? REST_FACTOR * readMs : Number.POSITIVE_INFINITY;
 }
+
+/** It is the file that was read, and not to be read again yet. */
+const isAsRead = (old: Entry | undefined, { id }: Place, facts: FileFacts): old is Entry =>
+  old?.poolId === id && isSame(old, facts) && performance.now() < old.againMs;
 
 const isSame = (a: Pick<FileFacts, 'size' | 'mtimeNs'>, b: Pick<FileFacts, 'size' | 'mtimeNs'>): boolean =>
   a.size === b.size && a.mtimeNs === b.mtimeNs;

@@ -1,4 +1,5 @@
 import { stat, statfs } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 
 /** File systems that several nodes mount: `f_type` of statfs(2) → the product's word. */
@@ -25,6 +26,11 @@ export async function fsFacts(path: string): Promise<FsFacts> {
   } catch (error) {
     throw fromIoError(error, 'reading', path);
   }
+}
+
+/** Whether other nodes can reach the file: a local file system belongs to this node alone. @throws VirtkeepError io_failed */
+export async function isShared(path: string, pool: { shared: boolean } | undefined): Promise<boolean> {
+  return pool?.shared === true || (await fsFacts(dirname(path))).network !== undefined;
 }
 
 /**

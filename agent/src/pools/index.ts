@@ -8,7 +8,7 @@ export { backupTypeOf, isCompressedName, type Skipped } from './backup-dir.ts';
 export { type ArchiveSummary, BackupFiles, plainFile, type ReadArchive } from './backup-files.ts';
 export { basePoolId } from './base.ts';
 export { buildPool, type PoolNumbers, withMarks } from './build.ts';
-export { type FsFacts, fsFacts, requireSpace } from './fs-kind.ts';
+export { type FsFacts, fsFacts, isShared, requireSpace } from './fs-kind.ts';
 export {
   type BackupSource,
   backupSourceRefusal,

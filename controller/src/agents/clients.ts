@@ -120,7 +120,7 @@ const KEEPALIVE = {
 };
 
 /** An inventory of 10,000 domains is about 10 MiB; a scan tells every file. */
-const MAX_MESSAGE_BYTES = 128 * MiB;
+export const MAX_MESSAGE_BYTES = 128 * MiB;
 
 /**
  * Opens a channel; it connects with the first call. The node is known by the URN in its certificate, not by its address.

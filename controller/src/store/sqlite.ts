@@ -40,7 +40,7 @@ export function openSqlite(path: string): Database {
 /**
  * A database in the process answers at once: who waits for it goes on in the same iteration of the event loop, and so does the next one.
  * A hundred requests that each ask it a dozen things kept everybody else for a second (measured). So after a while the next query waits
- * until the others have had their turn.
+ * until the others have had their turn. `shareLoop` would put the query of a request behind all work in the background.
  */
 class SharingDriver extends SqliteDriver {
   /** When the first query of this iteration of the event loop came, in ms of `performance.now`. */

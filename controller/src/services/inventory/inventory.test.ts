@@ -5,31 +5,17 @@ import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { Database } from '../../store/schema.ts';
 import { openTestDatabase } from '../../store/test-database.ts';
 import { Inventory } from './inventory.ts';
+import { nodeRow } from './test-kit.ts';
 
 const NODE = 'node-1';
 const OTHER = 'node-2';
-const NOW = '2026-01-01T00:00:00.000Z';
 let db: Database;
 let inventory: Inventory;
 
 beforeEach(async () => {
   db = await openTestDatabase();
   inventory = new Inventory(db, () => {});
-  for (const id of [NODE, OTHER])
-    await inventory.putNode({
-      id,
-      verbose_name: id,
-      description: '',
-      address: 'localhost:1',
-      certificate_fingerprint: '',
-      service_mode: 0,
-      base_datapool: null,
-      inventory_json: '',
-      operation_sequence: 0,
-      last_seen: null,
-      created: NOW,
-      modified: NOW,
-    });
+  for (const id of [NODE, OTHER]) await inventory.putNode(nodeRow(id));
 });
 afterEach(() => db.destroy());
 

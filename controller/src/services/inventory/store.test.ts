@@ -3,6 +3,7 @@ import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Database } from '../../store/schema.ts';
 import { openTestDatabase } from '../../store/test-database.ts';
 import { InventoryStore, type StoredDomain } from './store.ts';
+import { nodeRow } from './test-kit.ts';
 
 const NOW = '2026-01-01T00:00:00.000Z';
 let db: Database;
@@ -11,20 +12,7 @@ let store: InventoryStore;
 beforeEach(async () => {
   db = await openTestDatabase();
   store = new InventoryStore(db);
-  await store.putNode({
-    id: 'node',
-    verbose_name: 'node',
-    description: '',
-    address: 'localhost:1',
-    certificate_fingerprint: '',
-    service_mode: 0,
-    base_datapool: null,
-    inventory_json: '',
-    operation_sequence: 0,
-    last_seen: null,
-    created: NOW,
-    modified: NOW,
-  });
+  await store.putNode(nodeRow('node'));
 });
 afterEach(() => db.destroy());
 
