@@ -12,8 +12,12 @@ export interface ExecResult {
   stderr: string;
 }
 
-/** Each look costs an emulated guest more than it costs us. */
+/** Each look costs an emulated guest more than it costs us: what lasts longer is looked at less often. */
 const EXEC_POLL_MS = 200;
+const EXEC_POLL_GROWTH = 1.4;
+const LONGEST_EXEC_POLL_MS = 1000;
+/** A port that opened before somebody listened for it is found so much later, at the most. */
+const LONGEST_EVENT_SECONDS = 4;
 /** So long may an answer of its agent take: a guest on a busy machine is slow, not silent. */
 const ANSWER_SECONDS = 60;
 
@@ -87,11 +91,13 @@ export class Guest {
 
   /** Waits until the agent answers. Emulated guests on a busy machine need patience. */
   async waitForAgent(timeoutMs = 600_000): Promise<this> {
+    let seconds = 1;
     const looksAgain = async () => {
       if (await answers(this)) return true;
-      // it is asked again when it opens its port, not all the time; a second later too, for it may have done so in between
-      const opens = ['--domain', this.name, '--event', 'agent-lifecycle', '--timeout', '1'];
+      // it is asked again when it opens its port, not all the time; some seconds later too, for it may have done so in between
+      const opens = ['--domain', this.name, '--event', 'agent-lifecycle', '--timeout', String(seconds)];
       await this.node.virsh('event', ...opens).catch(() => {});
+      seconds = Math.min(2 * seconds, LONGEST_EVENT_SECONDS);
       return false;
     };
     await waitFor(`the guest agent of ${this.name}`, looksAgain, timeoutMs, 50);
@@ -110,15 +116,18 @@ export class Guest {
     const patience = Math.min(ANSWER_SECONDS, Math.ceil(timeoutMs / 1000));
     const { pid } = await this.agent<{ pid: number }>('guest-exec', request, patience);
     type Status = { exited: boolean; exitcode?: number; 'out-data'?: string; 'err-data'?: string };
-    const status = await waitFor(
-      `${path} in ${this.name}`,
-      async () => {
-        const now = await this.agent<Status>('guest-exec-status', { pid }, patience);
-        return now.exited ? now : undefined;
-      },
-      timeoutMs,
-      EXEC_POLL_MS,
-    );
+    const deadline = Date.now() + timeoutMs;
+    const look = () => this.agent<Status>('guest-exec-status', { pid }, patience);
+    let status = await look();
+    for (
+      let pollMs = EXEC_POLL_MS;
+      !status.exited;
+      pollMs = Math.min(pollMs * EXEC_POLL_GROWTH, LONGEST_EXEC_POLL_MS)
+    ) {
+      if (Date.now() > deadline) throw new Error(`${path} in ${this.name}: not within ${timeoutMs / 1000} s`);
+      await new Promise(resolve => setTimeout(resolve, pollMs));
+      status = await look();
+    }
     const text = (data?: string) => Buffer.from(data ?? '', 'base64').toString();
     return { exitCode: status.exitcode, stdout: text(status['out-data']), stderr: text(status['err-data']) };
   }

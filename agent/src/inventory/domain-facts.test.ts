@@ -1,5 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { type Domain, DomainStateCode, LibvirtError } from '@virtkeep/node-libvirt';
+import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { SavedState } from '../snapshots/index.ts';
 import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
 
@@ -61,4 +62,32 @@ test('a state that cannot be read has the time, and so the id, that it has when 
   const { createdUnix, unread: isUnread } = await read(stateWith(''));
   expect(isUnread).toBeUndefined();
   expect(unread).toMatchObject({ unread: true, createdUnix });
+});
+
+test('what was told with all others is not asked again, unless it is something new', async () => {
+  const asked: string[] = [];
+  const tell =
+    <T>(what: string, value: T) =>
+    async () => {
+      asked.push(what);
+      return value;
+    };
+  const domain = {
+    uuid: 'id',
+    name: 'vm',
+    state: tell('state', { state: DomainStateCode.RUNNING }),
+    xml: tell('xml', '<domain/>'),
+    isPersistent: tell('persistent', true),
+    snapshots: tell('states', []),
+  } as unknown as Domain;
+  const told = { power: PowerState.RUNNING, persistent: true, hasStates: false };
+  const first = await readDomainFacts(domain, undefined, told);
+  expect(asked.splice(0).sort()).toEqual(['persistent', 'state', 'states', 'xml']);
+  expect(await readDomainFacts(domain, first, told)).toBe(first);
+  expect(asked.splice(0)).toEqual(['xml']);
+  const stale = { power: PowerState.OFF, persistent: false, hasStates: true };
+  expect(await readDomainFacts(domain, first, stale)).toBe(first);
+  expect(asked.splice(0).sort()).toEqual(['persistent', 'state', 'states', 'xml']);
+  expect(await readDomainFacts(domain, first, { ...told, power: undefined })).toBe(first);
+  expect(asked.sort()).toEqual(['state', 'xml']);
 });

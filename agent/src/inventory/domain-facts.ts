@@ -5,6 +5,7 @@ import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
 import { snapshotXml } from '../libvirt/domains.ts';
 import { isNoDomain, isUnlistable } from '../libvirt/errors.ts';
 import { type SavedState, savedStateOf } from '../snapshots/index.ts';
+import type { Glance } from './glance.ts';
 import { keepIfEqual } from './shown.ts';
 
 /** A saved state; of one that cannot be read hardly more than its name and time is known. */
@@ -36,15 +37,21 @@ export function powerStateOf(state: number): PowerState {
 /**
  * Reads a domain; undefined when it does not exist (any more).
  * @param old facts from before: an unchanged XML is not parsed again; they are the answer when nothing is different
+ * @param glance what was told of it with all the others, maybe seconds ago
  * @throws LibvirtError
  */
-export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promise<DomainFacts | undefined> {
+export async function readDomainFacts(
+  domain: Domain,
+  old?: DomainFacts,
+  glance?: Glance,
+): Promise<DomainFacts | undefined> {
+  const believed = believable(glance, old);
   try {
-    const [{ state }, xml, persistent, savedStates] = await Promise.all([
-      domain.state(),
+    const [power, xml, persistent, savedStates] = await Promise.all([
+      believed.power ?? readPower(domain),
       domain.xml(),
-      domain.isPersistent(),
-      readStates(domain, old?.savedStates),
+      believed.persistent ?? domain.isPersistent(),
+      believed.hasStates === false ? [] : readStates(domain, old?.savedStates),
     ]);
     const config = old?.xml === xml ? old.config : tryParse(xml);
     return keepIfEqual(old, {
@@ -52,7 +59,7 @@ export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promis
       name: config?.name ?? domain.name,
       xml,
       config,
-      power: powerStateOf(state),
+      power,
       persistent,
       savedStates,
     });
@@ -60,6 +67,24 @@ export async function readDomainFacts(domain: Domain, old?: DomainFacts): Promis
     if (isNoDomain(error)) return undefined;
     throw error;
   }
+}
+
+async function readPower(domain: Domain): Promise<PowerState> {
+  return powerStateOf((await domain.state()).state);
+}
+
+/**
+ * A glance may be older than an event that was read since: what it says is believed when it is what is known anyhow, else asked
+ * anew. What changes after it has an event of its own, or is ours.
+ */
+function believable(glance: Glance | undefined, old: DomainFacts | undefined): Partial<Glance> {
+  if (!glance || !old) return {};
+  const { power, persistent, hasStates } = glance;
+  return {
+    ...(power === old.power && { power }),
+    ...(persistent === old.persistent && { persistent }),
+    ...(hasStates === old.savedStates.length > 0 && { hasStates }),
+  };
 }
 
 /** A state that goes away meanwhile is left out; one whose XML has not changed is not parsed again. */

@@ -29,6 +29,7 @@ import type { ZfsDriver } from '../zfs/index.ts';
 import { derivePools } from './derive-pools.ts';
 import { type DiskFacts, readDiskFacts } from './disk-facts.ts';
 import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
+import { type Glance, glanceAtAll } from './glance.ts';
 import { type OwnershipRule, readPools } from './pool-facts.ts';
 import { keepIfEqual } from './shown.ts';
 
@@ -57,7 +58,7 @@ export interface ModelScope {
   lentState: StateFacts | undefined;
 }
 
-/** Domains read at a time; each takes four short calls. */
+/** Domains read at a time; each takes one to four short calls. */
 const WIDTH = 8;
 
 export class NodeModel {
@@ -123,23 +124,22 @@ export class NodeModel {
   /** Domains, pools and file systems; the backup files are read by `readAllFiles`. @throws LibvirtError */
   async readAll(): Promise<void> {
     await this.readPools();
-    const refs = await this.#options.libvirt().domains();
-    await mapLimited(refs, WIDTH, domain => this.readDomain(domain.uuid, domain.name));
-    const present = new Set(refs.map(domain => domain.uuid));
-    for (const id of [...this.#domains.keys()]) if (!present.has(id)) await this.readDomain(id);
+    const { domains, glances } = await glanceAtAll(this.#options.libvirt());
+    await mapLimited(domains, WIDTH, ({ uuid, name }) => this.readDomain(uuid, name, glances.get(uuid)));
+    for (const id of [...this.#domains.keys()]) if (!glances.has(id)) await this.readDomain(id);
     await this.#readOutside();
     await this.#readLentStates();
   }
 
   /** @throws LibvirtError */
-  readDomain(id: string, name = ''): Promise<void> {
-    return this.#reads.run(id, () => this.#readDomain(id, name));
+  readDomain(id: string, name = '', glance?: Glance): Promise<void> {
+    return this.#reads.run(id, () => this.#readDomain(id, name, glance));
   }
 
-  async #readDomain(id: string, name: string): Promise<void> {
+  async #readDomain(id: string, name: string, glance: Glance | undefined): Promise<void> {
     throwIfAborted(this.#signal);
     const old = this.#domains.get(id);
-    const facts = await readDomainFacts(this.#options.libvirt().domain(id, name || old?.name), old);
+    const facts = await readDomainFacts(this.#options.libvirt().domain(id, name || old?.name), old, glance);
     if (!facts) {
       this.#domains.delete(id);
       this.#disks.delete(id);

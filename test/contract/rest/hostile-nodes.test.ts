@@ -37,6 +37,8 @@ async function token(fields: object = {}): Promise<string> {
 /** What a client that knows the controller by its CA alone (the command, an enrolling node) makes of this server. */
 async function trustedAs(host: string, certificatePem: string, key: string): Promise<true | string> {
   const server = createServer({ key, cert: certificatePem + rest.ca.certificatePem }).listen(0, '127.0.0.1');
+  // the client goes away at once
+  server.on('secureConnection', accepted => accepted.on('error', () => {}));
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   const socket = connect({ host: '127.0.0.1', port, servername: host, ca: rest.ca.certificatePem });

@@ -49,10 +49,9 @@ test('its parts are tasks of their own, and it ends with the last of them', asyn
   expect(parts[0]).toMatchObject({ name: 'domain_reboot', user: { username: 'the-operator' } });
   agent.succeed(operations[0]!);
   await ended(rest, operations[0]!);
-  expect((await rest.call('GET', `/api/tasks/${id}/`)).body).toMatchObject({
-    status: 'IN_PROGRESS',
-    progress: 50,
-  });
+  const whole = async () => (await rest.call('GET', `/api/tasks/${id}/`)).body;
+  await until(async () => (await whole()).progress === 50);
+  expect((await whole()).status).toBe('IN_PROGRESS');
   agent.succeed(operations[1]!);
   await ended(rest, id);
   const { response } = (await rest.call('GET', `/api/tasks/${id}/response/`)).body;

@@ -198,8 +198,8 @@ test('what a node that is away told last does not keep its VM from running elsew
 
 test('a node that is lost while its VM is started elsewhere leaves no conflict behind', async () => {
   tell(one, RUNNING);
-  tell(two, RUNNING);
   await heard(one);
+  tell(two, RUNNING);
   await heard(two);
   await one.stop();
   await until(async () => (await nodeOf()) === 'n2');
