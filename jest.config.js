@@ -30,14 +30,16 @@ const FEW = [
   'test/e2e/faults-{backup,backup-kill,increment,instant,lend-attach,lend-detach,recompress,restore,snapshots-make,snapshots-revert}',
   'test/e2e/faults-{template-change,template-clone,trim}',
   'test/integration/export/export-faults',
-  'test/integration/restore/{appliance,config,convert,convert-ovf,convert-virtnbd,import-disk-faults}',
+  'test/integration/backup/{recover,two-nodes}',
+  'test/integration/increments/faults-{after,before}',
+  'test/integration/restore/{appliance,config,contents,convert,convert-ovf,convert-virtnbd,import-disk-faults,states}',
 ];
 // What opens the database of a controller, by itself or through one of these, runs on PostgreSQL, too. Not what plays through thousands of
-// days or deaths, each a round to the server, and not what is about the API document alone, about bytes
-// that pass through, or about nodes that lie.
+// days or deaths, each a round to the server, and not what is about the API document, bad input or a command alone, about bytes that
+// pass through, mails and webhooks on their way, or nodes that lie.
 const OPENS_DATABASE = /(test-database|test-server|'\.\/test-kit|\/app|-world|\.\/world)\.ts'/;
 const ON_SQLITE_ALONE =
-  /(api-document|crash|declared-errors|foreign-clients|generated-clients|grpc-roles|hostile-nodes|nodes-download|pages|sockets|stuck|upload|upload-cli|year)\.test\.ts$/;
+  /(api-document|bad-input|crash|declared-errors|delivery|foreign-clients|generated-clients|grpc-roles|hostile-nodes|nodes-download|pages|sockets|stuck|upload|year|-cli)\.test\.ts$/;
 const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications,rest,scale}/*.test.ts']
   .flatMap(find)
   .filter(file => !ON_SQLITE_ALONE.test(file))
@@ -108,7 +110,7 @@ export default {
         ...[...LONG, ...FEW].map(name => `${name}.test.ts`),
         // the random ones are longer there
         'agent/src/ovf/hostile.test.ts',
-        'agent/src/appliance/vma/mutations.test.ts',
+        'agent/src/appliance/{,vma/}mutations.test.ts',
         'controller/src/services/retention/plan.random.test.ts',
         'controller/src/services/schedules/year.test.ts',
       ].flatMap(find),

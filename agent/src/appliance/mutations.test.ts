@@ -10,7 +10,7 @@ import { scratch, streamVmdk, tar, tarMember, tool } from './test-kit.ts';
 
 // Whatever is done to the bytes: an answer or an error of the table, within a time, and nothing beyond the file.
 const SEED = Number(process.env.VIRTKEEP_APPLIANCE_SEED ?? Date.now() % 1_000_000);
-const TIMES = Number(process.env.VIRTKEEP_APPLIANCE_TIMES ?? 2_000);
+const TIMES = Number(process.env.VIRTKEEP_APPLIANCE_TIMES ?? 500);
 /** For one; a thousandth is usual. */
 const MAX_MS = 30_000;
 
@@ -132,5 +132,5 @@ test(`${TIMES} random changes end with an answer or an error of the table (VIRTK
     }
     if (Date.now() - began > MAX_MS) throw new Error(`too slow: ${where}`);
   }
-  expect(Math.min(ends.taken, ends.refused)).toBeGreaterThan(TIMES / 20 - 1);
+  expect(Math.min(ends.taken, ends.refused)).toBeGreaterThan(TIMES / 40 - 1);
 });

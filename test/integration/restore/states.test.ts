@@ -8,6 +8,7 @@ import { openBackup } from '../../../agent/src/workflows/archives/source.ts';
 import { backupConfiguration } from '../../../agent/src/workflows/files/show-backup.ts';
 import { instantRestoreWorkflow } from '../../../agent/src/workflows/restore/instant/instant-restore.ts';
 import { makeDataDisk, makePlainDisk } from '../../lab/disks.ts';
+import { few } from '../../lab/few.ts';
 import { Guest } from '../../lab/guest.ts';
 import { run } from '../../lab/run.ts';
 import { filesInside } from '../archives/archive-tools.ts';
@@ -81,8 +82,12 @@ async function remove(name: string): Promise<void> {
   for (const path of new Set(chains)) rmSync(path, { force: true });
 }
 
-describe.each(Object.entries(FILES))('each state of a %s archive', (_form, file) => {
-  test.each(['1', '2', '3'] as const)('%s, with its saved states', async state => {
+/** Each goes the way of the others. */
+const shownOf = (form: string) =>
+  few(['1', '2', '3'] as const, ...(form === 'plain' ? (['2', '3'] as const) : (['2'] as const)));
+
+describe.each(Object.entries(FILES))('each state of a %s archive', (form, file) => {
+  test.each(shownOf(form))('%s, with its saved states', async state => {
     const { result, operation } = await lab.restore(file, { state, poolId: poolId(1) });
     expect(operation.warnings).toEqual([]);
     const disk = result.disks[0]!.path;
@@ -109,7 +114,7 @@ describe.each(Object.entries(FILES))('each state of a %s archive', (_form, file)
     await remove(copy.name);
   });
 
-  test.each(['1', '2', '3'] as const)('%s, flattened', async state => {
+  test.each(shownOf(form))('%s, flattened', async state => {
     const wanted = state === '2' ? archive.stateName(2) : state;
     const { result } = await lab.restore(file, { state: wanted, poolId: poolId(1), flatten: true });
     const copy = restored(result.name);

@@ -1,4 +1,13 @@
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { open } from 'node:fs/promises';
 import { afterAll, describe, expect, test } from '@jest/globals';
 import { KiB, MiB } from '@virtkeep/shared/units';
@@ -112,10 +121,12 @@ describe('refusals', () => {
     const home = freshDirectory(`shorter-${zstd}`);
     const source = dir.at(`shrinking-${zstd}`);
     const shrink = () => truncateSync(source, 100);
-    // the threads may have read all of it before this one comes to its turn: then it was not shorter in time
-    let outcome: unknown;
-    do {
-      writeFileSync(source, noise(64 * MiB));
+    const part = noise(32 * MiB);
+    // the threads may have read all of it before this one comes to its turn: then it was too short, not shorter in time
+    let outcome: unknown = 'too late';
+    for (let parts = 2; outcome === 'too late'; parts = Math.min(2 * parts, 64)) {
+      writeFileSync(source, part);
+      for (let more = 1; more < parts; more++) appendFileSync(source, part);
       const writer = await create(`${home}/a`, { compression: zstd ? {} : null, onProgress: shrink });
       outcome = await writer.addFile('d', 'disk', source).then(
         () => 'too late',
@@ -123,7 +134,7 @@ describe('refusals', () => {
       );
       await writer.abort();
       expect(readdirSync(home)).toEqual([]);
-    } while (outcome === 'too late');
+    }
     expect(outcome).toMatchObject({ msgKey: 'io_failed' });
   });
 });
