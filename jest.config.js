@@ -35,11 +35,11 @@ const FEW = [
   'test/integration/restore/{appliance,config,contents,convert,convert-ovf,convert-virtnbd,import-disk-faults,states}',
 ];
 // What opens the database of a controller, by itself or through one of these, runs on PostgreSQL, too. Not what plays through thousands of
-// days or deaths, each a round to the server, and not what is about the API document, bad input or a command alone, about bytes that
-// pass through, mails and webhooks on their way, or nodes that lie.
+// days or deaths, each a round to the server, and not what is about the API document or a command alone, about bytes that pass
+// through, or about nodes that lie. What takes bad input does: a number or half a character may fail in one database alone.
 const OPENS_DATABASE = /(test-database|test-server|'\.\/test-kit|\/app|-world|\.\/world)\.ts'/;
 const ON_SQLITE_ALONE =
-  /(api-document|bad-input|crash|declared-errors|delivery|foreign-clients|generated-clients|grpc-roles|hostile-nodes|nodes-download|pages|sockets|stuck|upload|year|-cli)\.test\.ts$/;
+  /(api-document|crash|declared-errors|foreign-clients|generated-clients|grpc-roles|hostile-nodes|nodes-download|pages|sockets|stuck|upload|year|-cli)\.test\.ts$/;
 const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications,rest,scale}/*.test.ts']
   .flatMap(find)
   .filter(file => !ON_SQLITE_ALONE.test(file))

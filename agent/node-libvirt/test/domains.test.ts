@@ -58,6 +58,11 @@ describe('lookup', () => {
     expect(await names()).toEqual(['a', 'b']);
     expect(await names(ListDomains.ACTIVE)).toEqual(['b']);
     expect(await names(ListDomains.PERSISTENT)).toEqual(['a']);
+    const { RUNNING, PAUSED, SHUTOFF } = ListDomains;
+    expect(await Promise.all([RUNNING, PAUSED, SHUTOFF].map(names))).toEqual([[], ['b'], ['a']]);
+    await b.resume();
+    expect(await Promise.all([RUNNING, PAUSED].map(names))).toEqual([['b'], []]);
+    await b.suspend();
     expect((await libvirt.domainByName('a')).uuid).toBe(a.uuid);
     expect((await libvirt.domainByUuid(b.uuid)).name).toBe('b');
     expect([await a.isActive(), await a.isPersistent()]).toEqual([false, true]);

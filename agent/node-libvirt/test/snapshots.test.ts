@@ -12,6 +12,7 @@ import {
   JobStatsFlag,
   JobType,
   type Libvirt,
+  ListDomains,
   SnapshotCreate,
   SnapshotDelete,
   SnapshotList,
@@ -59,9 +60,12 @@ describe('snapshots', () => {
   test('create, list, tree, current, delete', async () => {
     expect(await dom.snapshots()).toEqual([]);
     expect(await dom.currentSnapshot()).toBeNull();
+    const withSnapshots = async () => names(await libvirt.domains(ListDomains.HAS_SNAPSHOT));
+    expect(await withSnapshots()).not.toContain('tree');
     const one = await dom.createSnapshot(snapshotXml(dom, 'one'), DISK);
     const two = await dom.createSnapshot(snapshotXml(dom, 'two'), DISK);
     expect(names(await dom.snapshots(SnapshotList.TOPOLOGICAL))).toEqual(['one', 'two']);
+    expect(await withSnapshots()).toContain('tree');
     expect(names(await dom.snapshots(SnapshotList.ROOTS))).toEqual(['one']);
     expect((await dom.currentSnapshot())?.name).toBe('two');
     expect([await one.isCurrent(), await two.isCurrent(), await two.hasMetadata()]).toEqual([

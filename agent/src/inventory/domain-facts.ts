@@ -74,8 +74,9 @@ async function readPower(domain: Domain): Promise<PowerState> {
 }
 
 /**
- * A glance may be older than an event that was read since: what it says is believed when it is what is known anyhow, else asked
- * anew. What changes after it has an event of its own, or is ours.
+ * What a glance says and what is known agree, or it is asked anew: the glance may be older than an event that was read since. So what it
+ * spares is the questions about what has not changed; the first look of all asks them. Power and definition that change after it have
+ * an event, our own states a look of their own; the first state that somebody else makes just then is seen with the next look.
  */
 function believable(glance: Glance | undefined, old: DomainFacts | undefined): Partial<Glance> {
   if (!glance || !old) return {};

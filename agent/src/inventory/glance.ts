@@ -12,7 +12,11 @@ export interface Glance {
   hasStates: boolean;
 }
 
-/** All domains, and by uuid what is known of them without asking each. @throws LibvirtError */
+/**
+ * All domains, and by uuid what is known of them without asking each. The answers are of different moments: what came into being between
+ * them is in no list, what changed may be in two.
+ * @throws LibvirtError
+ */
 export async function glanceAtAll(
   libvirt: Pick<Libvirt, 'domains'>,
 ): Promise<{ domains: Domain[]; glances: Map<string, Glance> }> {
@@ -27,7 +31,7 @@ export async function glanceAtAll(
     [suspended!, PowerState.SUSPENDED],
     [off!, PowerState.OFF],
   ] as const;
-  const glanceAt = ({ uuid }: Domain): Glance => {
+  const told = ({ uuid }: Domain): Glance => {
     const [power, ...others] = powers.flatMap(([ids, state]) => (ids.has(uuid) ? [state] : []));
     return {
       power: others.length === 0 ? power : undefined,
@@ -35,5 +39,5 @@ export async function glanceAtAll(
       hasStates: withStates!.has(uuid),
     };
   };
-  return { domains, glances: new Map(domains.map(domain => [domain.uuid, glanceAt(domain)])) };
+  return { domains, glances: new Map(domains.map(domain => [domain.uuid, told(domain)])) };
 }

@@ -58,7 +58,7 @@ export interface ModelScope {
   lentState: StateFacts | undefined;
 }
 
-/** Domains read at a time; each takes one to four short calls. */
+/** Domains read at a time; each takes a few short calls, one when it is as it was and has no saved state. */
 const WIDTH = 8;
 
 export class NodeModel {

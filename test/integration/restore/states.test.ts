@@ -82,7 +82,7 @@ async function remove(name: string): Promise<void> {
   for (const path of new Set(chains)) rmSync(path, { force: true });
 }
 
-/** Each goes the way of the others. */
+/** State 2 has another one below it and one of the user's; 3 is the newest. The compressed form differs in how bytes are read alone. */
 const shownOf = (form: string) =>
   few(['1', '2', '3'] as const, ...(form === 'plain' ? (['2', '3'] as const) : (['2'] as const)));
 

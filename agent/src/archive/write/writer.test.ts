@@ -122,9 +122,9 @@ describe('refusals', () => {
     const source = dir.at(`shrinking-${zstd}`);
     const shrink = () => truncateSync(source, 100);
     const part = noise(32 * MiB);
-    // the threads may have read all of it before this one comes to its turn: then it was too short, not shorter in time
+    // the threads may have read all of it before this one is told of the first progress: then a longer one is tried
     let outcome: unknown = 'too late';
-    for (let parts = 2; outcome === 'too late'; parts = Math.min(2 * parts, 64)) {
+    for (let parts = 2; outcome === 'too late'; parts = Math.min(2 * parts, 16)) {
       writeFileSync(source, part);
       for (let more = 1; more < parts; more++) appendFileSync(source, part);
       const writer = await create(`${home}/a`, { compression: zstd ? {} : null, onProgress: shrink });
