@@ -23,7 +23,7 @@ const BLOCK_STATS_BYTES = 40;
 const AGENT_TIMEOUT_SEC = 30;
 
 /**
- * A virtual machine, named by its uuid. It holds no native handle: each call looks the domain up anew, so the object stays
+ * A virtual machine, named by its uuid. It holds no native handle: each call finds the domain by its uuid, so the object stays
  * right across restarts of the VM and of libvirtd. `name` is as it was at lookup. Flags are or-ed numbers (see constants).
  */
 export class Domain {

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
@@ -128,6 +129,28 @@ describe('definition', () => {
     await dom.rename('renamed');
     expect((await libvirt.domainByName('renamed')).uuid).toBe(dom.uuid);
   });
+});
+
+test('a domain that others rename, remove, make again and start is found each time by its uuid', async () => {
+  const others = await daemon.connect();
+  try {
+    const uuid = randomUUID();
+    const dom = await libvirt.defineDomain(guestXml('first', { uuid }));
+    // in each worker that may have kept it
+    const looks = () => Promise.all(Array.from({ length: 8 }, () => dom.xml()));
+    await looks();
+    await others.domain(uuid).rename('second');
+    for (const xml of await looks()) expect(xml).toContain('<name>second</name>');
+    await others.domain(uuid).undefine();
+    for (const look of await Promise.allSettled(Array.from({ length: 8 }, () => dom.isActive())))
+      expect(look).toMatchObject({ status: 'rejected', reason: { code: ErrorCode.NO_DOMAIN } });
+    await others.createDomain(guestXml('third', { uuid }), DomainStart.PAUSED);
+    for (const xml of await looks()) expect(xml).toContain('<name>third</name>');
+    expect([await dom.isActive(), await dom.isPersistent()]).toEqual([true, false]);
+    await dom.destroy();
+  } finally {
+    await others.close();
+  }
 });
 
 describe('power', () => {

@@ -11,7 +11,7 @@ import {
   type OpenRequest,
   type ToCallWorker,
 } from '../messages.ts';
-import { invoke } from './marshal.ts';
+import { forgetDomains, invoke } from './marshal.ts';
 import { closeConnection, initialize, isAlive, NativeError, openConnection, type Pointer } from './native.ts';
 
 const port = parentPort!;
@@ -28,6 +28,7 @@ function connection(): Pointer {
 }
 
 function drop(): void {
+  forgetDomains();
   if (conn) closeConnection(conn);
   conn = null;
 }

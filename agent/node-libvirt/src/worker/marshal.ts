@@ -155,7 +155,7 @@ function takeHandles(kind: HandleKind, handles: Pointer[], target: readonly stri
   }
 }
 
-// Targets: looked up for one call, freed after it ----------------------------------------------------------------------
+// Targets: looked up for one call, freed after it; those of domains are kept ---------------------------------------------
 
 const LOOKUP = {
   domain: native.bind(null, 'virDomainLookupByUUIDString', 'void *', ['void *', 'str']),
@@ -166,14 +166,50 @@ const LOOKUP = {
 } as const;
 
 function withHandle<T>(kind: HandleKind, parent: Pointer, name: string, use: (handle: Pointer) => T): T {
-  const extra = kind === 'snapshot' ? [0] : [];
-  const handle = (LOOKUP[kind]() as NativeFunction)(parent, checkString(name), ...extra) as Pointer | null;
-  if (!handle) throw lastError(`no such ${kind}`);
+  const handle = lookUp(kind, parent, name);
   try {
     return use(handle);
   } finally {
     freeHandle(kind, handle);
   }
+}
+
+function lookUp(kind: HandleKind, parent: Pointer, name: string): Pointer {
+  const extra = kind === 'snapshot' ? [0] : [];
+  const handle = (LOOKUP[kind]() as NativeFunction)(parent, checkString(name), ...extra) as Pointer | null;
+  if (!handle) throw lastError(`no such ${kind}`);
+  return handle;
+}
+
+/**
+ * Domains of this thread's connection that were looked up, the last used one last. For the daemon a handle is the uuid that it was looked
+ * up by: it says whether that domain exists at each call. A lookup for each took a third of all that calls cost.
+ */
+const keptDomains = new Map<string, Pointer>();
+const MAX_KEPT_DOMAINS = 1000;
+
+function withDomain<T>(conn: Pointer, uuid: string, use: (handle: Pointer) => T): T {
+  const handle = keptDomains.get(uuid) ?? lookUp('domain', conn, uuid);
+  keptDomains.delete(uuid);
+  keptDomains.set(uuid, handle);
+  const [oldest] = keptDomains.keys();
+  if (keptDomains.size > MAX_KEPT_DOMAINS) forgetDomain(oldest!);
+  try {
+    return use(handle);
+  } catch (error) {
+    forgetDomain(uuid);
+    throw error;
+  }
+}
+
+function forgetDomain(uuid: string): void {
+  freeHandle('domain', keptDomains.get(uuid)!);
+  keptDomains.delete(uuid);
+}
+
+/** Before the connection is closed, which its handles keep open. */
+export function forgetDomains(): void {
+  for (const uuid of [...keptDomains.keys()]) forgetDomain(uuid);
 }
 
 function withTarget<T>(
@@ -189,10 +225,11 @@ function withTarget<T>(
     case 'conn':
       return use(conn);
     case 'domain':
+      return withDomain(conn, first, use);
     case 'pool':
-      return withHandle(spec.on, conn, first, use);
+      return withHandle('pool', conn, first, use);
     case 'snapshot':
-      return withHandle('domain', conn, first, dom => withHandle('snapshot', dom, second, use));
+      return withDomain(conn, first, dom => withHandle('snapshot', dom, second, use));
     case 'vol':
       return withHandle('pool', conn, first, pool => withHandle('vol', pool, second, use));
   }
@@ -242,6 +279,18 @@ function resultOf(spec: CallSpec, result: unknown, slots: Slot[], target: readon
   }
 }
 
+const functions = new Map<CallName, NativeFunction>();
+
+function functionOf(name: CallName, spec: CallSpec): NativeFunction {
+  const found = functions.get(name);
+  if (found) return found;
+  const head = spec.on === 'none' ? [] : ['void *'];
+  const file = spec.qemu ? 'libvirt-qemu.so.0' : undefined;
+  const made = native(name, returnType(spec), [...head, ...spec.args.flatMap(typesOf)], file);
+  functions.set(name, made);
+  return made;
+}
+
 /** Runs a libvirt function in this thread. @throws NativeError with libvirt's own error */
 export function invoke(
   conn: Pointer,
@@ -250,9 +299,7 @@ export function invoke(
   args: readonly unknown[],
 ): unknown {
   const spec: CallSpec = CALLS[name];
-  const head = spec.on === 'none' ? [] : ['void *'];
-  const file = spec.qemu ? 'libvirt-qemu.so.0' : undefined;
-  const call = native(name, returnType(spec), [...head, ...spec.args.flatMap(typesOf)], file);
+  const call = functionOf(name, spec);
   return withTarget(spec, conn, target, handle => {
     const slots: Slot[] = [];
     let next = 0;
