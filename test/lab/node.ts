@@ -22,6 +22,7 @@ import { enterPrivateDirectories, OWN_DIRECTORIES, writeLibvirtConfig } from './
 import { isRunning, listProcesses, mountNamespaceOf, type Process, signalProcess } from './processes.ts';
 import { reaping } from './reaping.ts';
 import { type RunOptions, type RunResult, run, start, succeeds, waitFor } from './run.ts';
+import { endVirsh, virsh } from './virsh.ts';
 
 export interface PoolSpec {
   name: string;
@@ -118,8 +119,7 @@ export class LabNode {
 
   /** Runs virsh on this node and returns what it printed, without the closing newline. */
   async virsh(...args: string[]): Promise<string> {
-    const { stdout } = await run(['virsh', '-q', '-c', this.uri, ...args], { timeoutMs: 180_000 });
-    return stdout.trimEnd();
+    return (await virsh(this.uri, this.libvirtdPid, args)).trimEnd();
   }
 
   /** The node's uuid in libvirt. */
@@ -186,6 +186,7 @@ export class LabNode {
   /** Ends every process of the node and removes its files. May be called twice. */
   async stop(): Promise<void> {
     const { holderPid, mountNamespace } = this.#state;
+    await endVirsh(this.uri);
     // a recycled pid must not be taken for ours
     const mine = () =>
       this.pids().filter(pid => mountNamespace !== mountNamespaceOf('self') && pid !== holderPid);
