@@ -202,6 +202,8 @@ export class LabNode {
     );
     if (mountNamespaceOf(holderPid) === mountNamespace) signalProcess(holderPid, 'SIGKILL');
     await waitFor(`the end of ${this.name}`, () => this.pids().length === 0, 120_000, 20);
+    // somebody may have asked meanwhile
+    await endVirsh(this.uri);
     if (!this.#keepDir && !this.#holdsMounts()) rmSync(this.dir, { recursive: true, force: true });
   }
 

@@ -1,6 +1,7 @@
 /**
  * virsh, in sessions that stay: to start one for each question loads a hundred libraries, and was a third of all work of tests with
- * guests. A session takes a command at a time; as many are started as are needed at once.
+ * guests. A session takes a command at a time; as many are started as are needed at once. It has no exit codes: a command has failed when it
+ * printed a line that begins with `error: `, or was not understood.
  */
 import childProcess, { type ChildProcess, spawn } from 'node:child_process';
 import type { Socket } from 'node:net';
@@ -12,10 +13,12 @@ const PLAIN = /^[\x20-\x7e]+$/;
 const MAX_LENGTH = 2000;
 /** One, not a line of several. */
 const COMMAND = /^[a-z-]+$/;
-/** These wait for what may not come, or take over the terminal. */
-const ALONE = new Set(['event', 'console', 'edit']);
+/** These wait for what may not come, take over the terminal, or fail without a word. */
+const ALONE = new Set(['event', 'console', 'edit', '--wait', '--verbose']);
+/** Told in the middle of whatever comes next, which is done all the same. */
+const LINK = /^error: (?:Disconnected from|Reconnected to) .*\n?/gm;
 
-/** Each test file has modules of its own; the sessions are those of the process, so that whoever ends a node ends its sessions. */
+/** Some test files have modules of their own; the sessions are those of the process, so that whoever ends a node ends its sessions. */
 const SHARED = childProcess as unknown as { [KEY]?: Map<string, Session[]> };
 const KEY = Symbol.for('virtkeep.test.virsh');
 SHARED[KEY] ??= new Map();
@@ -23,7 +26,7 @@ const idle = SHARED[KEY];
 
 /**
  * Runs a command of virsh. @returns what it printed
- * @param daemon of the daemon that answers now, undefined when it is away: a session with another one is of no use
+ * @param daemon pid of the libvirtd that answers there now, undefined when it is away: a session with another one is of no use
  * @throws CommandFailed
  */
 export async function virsh(
@@ -32,7 +35,7 @@ export async function virsh(
   args: readonly string[],
 ): Promise<string> {
   const fits = args.every(arg => PLAIN.test(arg)) && args.join(' ').length < MAX_LENGTH;
-  if (daemon === undefined || !fits || !COMMAND.test(args[0]!) || ALONE.has(args[0]!))
+  if (daemon === undefined || !fits || !COMMAND.test(args[0]!) || args.some(arg => ALONE.has(arg)))
     return (await run(['virsh', '-q', '-c', uri, ...args], { timeoutMs: TIMEOUT_MS })).stdout;
   const sessions = idle.get(uri) ?? [];
   idle.set(uri, sessions);
@@ -74,7 +77,8 @@ class Session {
     // errors stand where they were told, in one stream with the rest: virsh takes care of the order
     this.#child = spawn('sh', ['-c', 'exec virsh -q -c "$0" 2>&1', uri], {
       stdio: ['pipe', 'pipe', 'ignore'],
-      env: { ...process.env, TERM: 'dumb' },
+      // its history of commands is nobody's
+      env: { ...process.env, TERM: 'dumb', LC_ALL: 'C', XDG_CACHE_HOME: '/dev/null' },
     });
     this.#child.stdin!.on('error', () => {});
     this.#child.stdout!.setEncoding('utf8').on('data', (text: string) => {
@@ -129,7 +133,7 @@ class Session {
     const argv = ['virsh', '-q', '-c', this.#uri, ...args];
     if (from === -1 || to === -1)
       throw new CommandFailed(argv, this.#ended ? null : 1, { stdout: '', stderr: this.#printed });
-    const text = this.#printed.slice(from + begin.length, to);
+    const text = this.#printed.slice(from + begin.length, to).replaceAll(LINK, '');
     const error = /^error: /m.exec(text);
     if (error) {
       const [stdout, stderr] = [text.slice(0, error.index), text.slice(error.index)];
