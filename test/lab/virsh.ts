@@ -78,7 +78,7 @@ class Session {
     this.#child = spawn('sh', ['-c', 'exec virsh -q -c "$0" 2>&1', uri], {
       stdio: ['pipe', 'pipe', 'ignore'],
       // its history of commands is nobody's
-      env: { ...process.env, TERM: 'dumb', LC_ALL: 'C', XDG_CACHE_HOME: '/dev/null' },
+      env: { ...process.env, TERM: 'dumb', LC_ALL: 'C.UTF-8', XDG_CACHE_HOME: '/dev/null' },
     });
     this.#child.stdin!.on('error', () => {});
     this.#child.stdout!.setEncoding('utf8').on('data', (text: string) => {
