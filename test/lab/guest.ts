@@ -12,10 +12,8 @@ export interface ExecResult {
   stderr: string;
 }
 
-/** Each look costs an emulated guest more than it costs us: what lasts longer is looked at less often. */
+/** Each look costs an emulated guest more than it costs us. */
 const EXEC_POLL_MS = 200;
-const EXEC_POLL_GROWTH = 1.4;
-const LONGEST_EXEC_POLL_MS = 1000;
 /** A port that opened before somebody listened for it is found so much later, at the most. */
 const LONGEST_EVENT_SECONDS = 4;
 /** So long may an answer of its agent take: a guest on a busy machine is slow, not silent. */
@@ -116,18 +114,15 @@ export class Guest {
     const patience = Math.min(ANSWER_SECONDS, Math.ceil(timeoutMs / 1000));
     const { pid } = await this.agent<{ pid: number }>('guest-exec', request, patience);
     type Status = { exited: boolean; exitcode?: number; 'out-data'?: string; 'err-data'?: string };
-    const deadline = Date.now() + timeoutMs;
-    const look = () => this.agent<Status>('guest-exec-status', { pid }, patience);
-    let status = await look();
-    for (
-      let pollMs = EXEC_POLL_MS;
-      !status.exited;
-      pollMs = Math.min(pollMs * EXEC_POLL_GROWTH, LONGEST_EXEC_POLL_MS)
-    ) {
-      if (Date.now() > deadline) throw new Error(`${path} in ${this.name}: not within ${timeoutMs / 1000} s`);
-      await new Promise(resolve => setTimeout(resolve, pollMs));
-      status = await look();
-    }
+    const status = await waitFor(
+      `${path} in ${this.name}`,
+      async () => {
+        const now = await this.agent<Status>('guest-exec-status', { pid }, patience);
+        return now.exited ? now : undefined;
+      },
+      timeoutMs,
+      EXEC_POLL_MS,
+    );
     const text = (data?: string) => Buffer.from(data ?? '', 'base64').toString();
     return { exitCode: status.exitcode, stdout: text(status['out-data']), stderr: text(status['err-data']) };
   }

@@ -186,7 +186,6 @@ export class LabNode {
   /** Ends every process of the node and removes its files. May be called twice. */
   async stop(): Promise<void> {
     const { holderPid, mountNamespace } = this.#state;
-    await endVirsh(this.uri);
     // a recycled pid must not be taken for ours
     const mine = () =>
       this.pids().filter(pid => mountNamespace !== mountNamespaceOf('self') && pid !== holderPid);
@@ -202,7 +201,7 @@ export class LabNode {
     );
     if (mountNamespaceOf(holderPid) === mountNamespace) signalProcess(holderPid, 'SIGKILL');
     await waitFor(`the end of ${this.name}`, () => this.pids().length === 0, 120_000, 20);
-    // somebody may have asked meanwhile
+    // last: somebody may have asked meanwhile
     await endVirsh(this.uri);
     if (!this.#keepDir && !this.#holdsMounts()) rmSync(this.dir, { recursive: true, force: true });
   }

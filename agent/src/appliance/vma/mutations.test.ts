@@ -48,7 +48,7 @@ test(`${TIMES} random changes end with an answer or an error of the table (VIRTK
     }
     if (Date.now() - began > MAX_MS) throw new Error(`too slow: ${where}`);
   }
-  expect(Math.min(ends.taken, ends.refused)).toBeGreaterThan(TIMES / 100 - 1);
+  expect(Math.min(ends.taken, ends.refused)).toBeGreaterThan(TIMES / 50 - 1);
 }, 1_800_000);
 
 function changed(bytes: Buffer, at: number, random: (below: number) => number): void {
