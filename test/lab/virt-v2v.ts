@@ -16,6 +16,7 @@ import { join } from 'node:path';
 import { listProcesses } from './processes.ts';
 
 const PROGRAM = 'virt-v2v-in-place';
+const SLEEPS = /\bsleep 4242$/;
 /** What it writes at the beginning of each disk. */
 export const MARK = 0xd7;
 export const MARKED_BYTES = 65_536;
@@ -101,14 +102,15 @@ export class StandInV2v {
     return lines.filter(line => line.startsWith(`${what}: `)).map(line => line.slice(what.length + 2).trim());
   }
 
+  /** Both of it wait: itself, and the child that it has started. */
   get hangs(): boolean {
-    return existsSync(join(this.#dir, 'hangs'));
+    return existsSync(join(this.#dir, 'hangs')) && this.running().some(command => SLEEPS.test(command));
   }
 
   /** Commands of it and of what it has started that run. */
   running(): string[] {
     return listProcesses()
       .map(({ command }) => command)
-      .filter(command => command.includes(`${this.#dir}/tools/${PROGRAM}`) || /\bsleep 4242$/.test(command));
+      .filter(command => command.includes(`${this.#dir}/tools/${PROGRAM}`) || SLEEPS.test(command));
   }
 }

@@ -152,7 +152,8 @@ test.each([
   }
 });
 
-test('one that is not read is forgotten at once when it ends, and let go of soon after', async () => {
+/** A stream that nobody reads, and that has something in it that waits for its reader. */
+async function unread(): Promise<{ socket: Socket; response: ServerResponse }> {
   const responses: ServerResponse[] = [];
   server.app.server.on('request', (_request, response: ServerResponse) => responses.push(response));
   const { port } = server.app.server.address() as AddressInfo;
@@ -163,23 +164,65 @@ test('one that is not read is forgotten at once when it ends, and let go of soon
   socket.write(head);
   const { changes } = server.services;
   while (changes.listenerCount === 0) await new Promise(resolve => setTimeout(resolve, 10));
-  const fill = { kind: 'task', entityId: 'x', action: 'changed', render: () => 'x'.repeat(100_000) } as const;
-  while (responses[0]!.writableLength < 200_000) {
-    changes.publish(fill);
+  const response = responses[0]!;
+  while (!response.writableNeedDrain) {
+    publish('filler', 'x'.repeat(100_000));
     await new Promise(resolve => setTimeout(resolve, 1));
   }
-  const closed = once(responses[0]!, 'close');
+  return { socket, response };
+}
+
+const publish = (entityId: string, record: string) =>
+  server.services.changes.publish({ kind: 'task', entityId, action: 'changed', render: () => record });
+
+test('one that is not read is forgotten at once when it ends, and let go of soon after', async () => {
+  const { socket, response } = await unread();
+  const closed = once(response, 'close');
   jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate', 'queueMicrotask', 'performance', 'Date'] });
   try {
     server.draining.abort();
-    expect(changes.listenerCount).toBe(0);
-    expect(responses[0]!.destroyed).toBe(false);
+    expect(server.services.changes.listenerCount).toBe(0);
+    expect(response.destroyed).toBe(false);
     jest.advanceTimersByTime(10_000);
   } finally {
     jest.useRealTimers();
   }
   await closed;
   socket.destroy();
+});
+
+test('one that reads slowly is told once of what changed many times, in order, and misses nothing', async () => {
+  const { socket } = await unread();
+  const twoMiB = 2 * 1024 * 1024;
+  for (let round = 0; round * 1000 < twoMiB; round += 1) publish('often', `${round} ${'y'.repeat(1000)}`);
+  publish('once', 'alone');
+  publish('often', 'the last');
+  let text = '';
+  socket.on('data', piece => {
+    text += piece;
+  });
+  socket.resume();
+  while (!text.includes('the last')) await once(socket, 'data');
+  const records = [...text.matchAll(/"id":"(once|often)","action":"changed","record":"(.{0,10})/g)];
+  expect(records.map(([, id, record]) => `${id}: ${record}`).slice(-2)).toEqual([
+    'once: alone"}',
+    'often: the last"}',
+  ]);
+  expect(records.length).toBeLessThan(100);
+  const sequences = [...text.matchAll(/^id: .*-(\d+)$/gm)].map(([, sequence]) => Number(sequence));
+  expect(sequences).toEqual(sequences.toSorted((a, b) => a - b));
+  socket.destroy();
+});
+
+test('one for whom too much waits is cut off', async () => {
+  const { response } = await unread();
+  const closed = once(response, 'close');
+  for (let number = 0; !response.destroyed; number += 1) {
+    expect(number).toBeLessThan(20);
+    publish(`thing-${number}`, 'z'.repeat(100_000));
+  }
+  await closed;
+  expect(server.services.changes.listenerCount).toBe(0);
 });
 
 test('forgets clients that went away', async () => {

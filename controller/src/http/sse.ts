@@ -1,7 +1,7 @@
 /**
- * The event stream. A client that reads too slowly is cut off rather than buffered for: at most MAX_BUFFERED_BYTES wait
- * in its socket, and it resumes with `Last-Event-ID` where it was. A stream ends when its token does, or is revoked, and when
- * its user may do less or more: what it shows depends on that.
+ * The event stream. A client that reads slowly is told less often: of what waits for it, the newest of each thing is kept. One for whom
+ * even that is too much is cut off, and resumes with `Last-Event-ID` where it was. A stream ends when its token does, or is revoked, and
+ * when its user may do less or more: what it shows depends on that.
  */
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -13,7 +13,8 @@ import { watchRight } from './auth.ts';
 import { whenClosed } from './closed.ts';
 import { UNBUFFERED } from './unbuffered.ts';
 
-const MAX_BUFFERED_BYTES = 1024 * 1024;
+/** So many characters wait for a client that does not read. */
+const MAX_WAITING_LENGTH = 1024 * 1024;
 const RETRY_MS = 2000;
 /** Changes within this time go out as one: each piece is a record of TLS and a call of the kernel, for each listener, ms. */
 const TOGETHER_MS = 20;
@@ -60,17 +61,21 @@ export class EventStreams {
   ): void {
     const { changes, draining } = this.#services;
     const outgoing = new Outgoing(reply.raw);
-    const send = (text: string) => outgoing.send(text);
-    send(`retry: ${RETRY_MS}\n\n`);
-    for (const text of backlog(changes.lastId, lastId === undefined ? [] : changes.since(lastId), viewer))
-      send(text);
+    outgoing.send('retry', `retry: ${RETRY_MS}\n\n`);
+    const missed = lastId === undefined ? [] : changes.since(lastId);
+    if (missed === null) outgoing.send('reset', `id: ${changes.lastId}\nevent: reset\ndata: {}\n\n`);
+    // one that is new here learns what to resume from
+    else if (missed.length === 0) outgoing.send('id', `id: ${changes.lastId}\n\n`);
+    else for (const change of missed) outgoing.send(subjectOf(change), changeText(change, viewer));
     outgoing.flush();
-    const unsubscribe = changes.subscribe(change => send(this.#texts.of(change, viewer)));
+    const unsubscribe = changes.subscribe(change =>
+      outgoing.send(subjectOf(change), this.#texts.of(change, viewer)),
+    );
     const unwatch = watchRight(
       this.#services,
       request,
       () => end(),
-      () => send(': alive\n\n'),
+      () => outgoing.send('alive', ': alive\n\n'),
     );
     const leftMs = Math.min(MAX_STREAM_MS, viewer.expiresOn.getTime() - Date.now());
     const expiry = setTimeout(() => end(), leftMs);
@@ -83,7 +88,7 @@ export class EventStreams {
       leave();
     };
     const end = () => {
-      outgoing.flush();
+      outgoing.write();
       stop();
       endSoon(reply.raw);
     };
@@ -94,29 +99,43 @@ export class EventStreams {
   }
 }
 
-/** What a listener is told, in pieces that are worth sending. */
+/** What a listener is told, in pieces that are worth sending, and no faster than it reads. */
 class Outgoing {
   readonly #response: ServerResponse;
-  #waiting = '';
+  /** By what they are about, in the order in which they came. */
+  readonly #waiting = new Map<string, string>();
+  #length = 0;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(response: ServerResponse) {
     this.#response = response;
+    response.on('drain', () => this.flush());
   }
 
-  send(text: string): void {
-    this.#waiting += text;
-    if (this.#waiting.length > TOGETHER_LENGTH) this.flush();
+  /** @param subject what still waits about the same is not sent any more: this says it all */
+  send(subject: string, text: string): void {
+    this.#length += text.length - (this.#waiting.get(subject)?.length ?? 0);
+    // goes to the end: a listener resumes from the last id that it saw
+    this.#waiting.delete(subject);
+    this.#waiting.set(subject, text);
+    if (this.#length > TOGETHER_LENGTH) this.flush();
     else this.#timer ??= setTimeout(() => this.flush(), TOGETHER_MS);
   }
 
-  /** Sends what waits, and cuts off who has not taken what was sent before. */
+  /** Sends what waits once all was taken that was sent before, and cuts off those for whom too much waits. */
   flush(): void {
+    if (!this.#response.writableNeedDrain) this.write();
+    else if (this.#length > MAX_WAITING_LENGTH) this.#response.destroy();
+    else this.stop();
+  }
+
+  /** Sends what waits. */
+  write(): void {
     this.stop();
-    if (this.#waiting === '' || this.#response.writableEnded) return;
-    this.#response.write(this.#waiting);
-    this.#waiting = '';
-    if (this.#response.writableLength > MAX_BUFFERED_BYTES) this.#response.destroy();
+    if (this.#length === 0 || this.#response.writableEnded) return;
+    this.#response.write([...this.#waiting.values()].join(''));
+    this.#waiting.clear();
+    this.#length = 0;
   }
 
   stop(): void {
@@ -124,6 +143,9 @@ class Outgoing {
     this.#timer = undefined;
   }
 }
+
+/** The newest change of a thing says all that earlier ones of it did, but what it is that happened. */
+const subjectOf = ({ kind, entityId, action }: Change) => `${kind} ${entityId} ${action}`;
 
 /** A change is told to all listeners in a row: its text is made once for those who see the same. */
 class ChangeTexts {
@@ -147,13 +169,6 @@ function endSoon(response: ServerResponse): void {
   const timer = setTimeout(() => response.destroy(), LAST_WORDS_MS);
   timer.unref();
   whenClosed(response, () => clearTimeout(timer));
-}
-
-/** What a client that resumes has missed; `reset` when that is not known. A new one gets the id to resume from. */
-function backlog(newestId: string, missed: Change[] | null, viewer: Principal): string[] {
-  if (missed === null) return [`id: ${newestId}\nevent: reset\ndata: {}\n\n`];
-  if (missed.length === 0) return [`id: ${newestId}\n\n`];
-  return missed.map(change => changeText(change, viewer));
 }
 
 function changeText(change: Change, viewer: Principal): string {
