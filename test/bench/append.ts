@@ -23,10 +23,10 @@ import {
   quietDisks,
 } from './lib.ts';
 
-const { quick, rounds, warm, only } = benchOptions();
+const { quick, rounds, warm, only, dataMiB } = benchOptions();
 const formats = (['plain', 'zstd'] as const).filter(format => only.length === 0 || only.includes(format));
 /** Sizes of the two archives' disks, and of the increments. */
-const ARCHIVES_MIB = quick ? [128, 512] : [2048, 8192];
+const ARCHIVES_MIB = [dataMiB(2048, 128), dataMiB(8192, 512)];
 const INCREMENTS_MIB = quick ? [16] : [55, 219];
 const root = join(import.meta.dirname, '../../.cache/bench/append');
 const runner = join(import.meta.dirname, 'archive-run.ts');

@@ -17,8 +17,8 @@ import { writeQcow2 } from './archive-data.ts';
 import { alternate, type BenchRow, benchOptions, command, median, peakMiB, printTable } from './lib.ts';
 import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow } from './limit.ts';
 
-const { quick, rounds } = benchOptions();
-const imageBytes = quick ? 256 * MiB : 2048 * MiB;
+const { rounds, dataMiB } = benchOptions();
+const imageBytes = dataMiB(2048, 256) * MiB;
 
 const DISK = 'bench.qcow2';
 const FORMS = ['.tar', '.tar.zst'] as const;

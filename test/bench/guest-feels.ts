@@ -32,8 +32,8 @@ import {
   QUICK_CHANGE_MIB,
 } from './lib.ts';
 
-const { quick, rounds } = benchOptions();
-const imageBytes = (quick ? 256 : 2048) * MiB;
+const { quick, rounds, dataMiB } = benchOptions();
+const imageBytes = dataMiB(2048, 256) * MiB;
 const changeMiB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const QUIET_MS = quick ? 3_000 : 6_000;
 /** How long VMs may wait for a disk, where backups give way. */

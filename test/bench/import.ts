@@ -25,8 +25,8 @@ import {
   quietDisks,
 } from './lib.ts';
 
-const { quick, rounds, sizeMiB } = benchOptions();
-const imageBytes = (sizeMiB ?? (quick ? 128 : 768)) * MiB;
+const { quick, rounds, dataMiB } = benchOptions();
+const imageBytes = dataMiB(768, 128) * MiB;
 const NAMES = ['one.vmdk', 'two.vmdk'];
 const OVA = 'bench.ova';
 

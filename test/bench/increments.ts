@@ -30,8 +30,8 @@ import {
 } from './lib.ts';
 import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow, type Work } from './limit.ts';
 
-const { quick, rounds } = benchOptions();
-const imageBytes = quick ? 256 * MiB : 2048 * MiB;
+const { quick, rounds, dataMiB } = benchOptions();
+const imageBytes = dataMiB(2048, 256) * MiB;
 const changeMiB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const LONG_MS = 900_000;
 

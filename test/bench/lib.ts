@@ -156,9 +156,18 @@ export interface BenchOptions {
   warm: boolean;
   /** Parts to run; all when empty. */
   only: string[];
-  /** Size of the data set in MiB, when another than the usual is wanted. */
-  sizeMiB: number | undefined;
+  /**
+   * How large a data set is: so much, or a part of it on a slow disk, so that all benchmarks together take as long there; the size that was
+   * asked for, if one was. What has to grow (two sizes whose costs are compared) grows by the same.
+   * @returns MiB
+   */
+  dataMiB: (usualMiB: number, quickMiB: number) => number;
 }
+
+/** The part of the usual sizes that the disk of this machine is fast enough for, from 0 to 1; all when nobody measured it. */
+export const SHARE = 'VIRTKEEP_BENCH_SHARE';
+/** Sizes are multiples of it, MiB. */
+const GRAIN_MIB = 64;
 
 /** Options every benchmark has. */
 export function benchOptions(): BenchOptions {
@@ -173,11 +182,13 @@ export function benchOptions(): BenchOptions {
   });
   const quick = values.quick ?? false;
   const rounds = Number(values.rounds ?? 3);
+  const share = Number(process.env[SHARE] ?? 1);
+  const sized = (usualMiB: number) => Math.max(1, Math.round((usualMiB * share) / GRAIN_MIB)) * GRAIN_MIB;
   return {
     quick,
     rounds,
     warm: values.warm ?? false,
     only: values.only ?? [],
-    sizeMiB: values.size === undefined ? undefined : Number(values.size),
+    dataMiB: (usualMiB, quickMiB) => Number(values.size ?? (quick ? quickMiB : sized(usualMiB))),
   };
 }

@@ -3,7 +3,7 @@
  * program says as much of that program and of the disk as of ours.
  */
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { MiB } from '@virtkeep/shared/units';
@@ -89,6 +89,23 @@ async function limitMs(directory: string, { read, written, cores }: Work): Promi
     return Math.max(diskMs, cores === undefined ? 0 : await coresMs(cores));
   } finally {
     for (const path of [scratch, memory]) rmSync(path, { recursive: true });
+  }
+}
+
+/** Read and written by {@link diskSpeed}. */
+const PROBE = 512 * MiB;
+
+/** What the disk of a directory reads and writes at once, each way, MB/s. */
+export async function diskSpeed(directory: string): Promise<number> {
+  const scratch = mkdtempSync(join(directory, 'speed-'));
+  try {
+    const read = join(scratch, 'read');
+    for (let size = 0; size < PROBE; size += PIECE) appendFileSync(read, randomBytes(PIECE));
+    await command('sync', ['-d', read]);
+    const elapsed = await limitMs(scratch, { read, written: () => PROBE });
+    return PROBE / 1000 / elapsed;
+  } finally {
+    rmSync(scratch, { recursive: true });
   }
 }
 

@@ -15,8 +15,8 @@ import { writeQcow2 } from './archive-data.ts';
 import { feltRow, type Latency, latencyDuring, latencyTargetsOf, settle, startWriting } from './felt.ts';
 import { alternate, type BenchRow, benchOptions, median, peakMiB, printTable } from './lib.ts';
 
-const { quick, rounds } = benchOptions();
-const imageBytes = (quick ? 64 : 512) * MiB;
+const { quick, rounds, dataMiB } = benchOptions();
+const imageBytes = dataMiB(512, 64) * MiB;
 const AT_ONCE = 8;
 const QUIET_SECONDS = quick ? 3 : 15;
 /** How long VMs may wait for a disk, where backups give way. */
