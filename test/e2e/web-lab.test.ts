@@ -14,7 +14,7 @@ import { ADMIN, type LabController, makeController } from '../lab/controller.ts'
 import { Guest } from '../lab/guest.ts';
 import { NODE_BIN, programFile } from '../lab/paths.ts';
 import { startWorld, type World } from '../lab/world.ts';
-import { goTo, logIn, look, rowOf, settled, type Watched } from './web-world.ts';
+import { BROWSER, goTo, logIn, look, rowOf, settled, type Watched } from './web-world.ts';
 
 /** So many bytes take a quarter of a minute at this rate, in which progress is seen on however busy a machine. */
 const FILL = 24 * MiB;
@@ -35,7 +35,7 @@ beforeAll(async () => {
   agent = await makeAgent({ node: world.node, dir: join(world.dir, 'agent') });
   guest = await world.defineTiny({ name: 'web', dataDisks: [{ files: { fill: randomBytes(FILL) } }] });
   await guest.start();
-  browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+  browser = await chromium.launch(BROWSER);
   seen = await look({ browser });
   page = seen.page;
 });

@@ -22,7 +22,7 @@ packages=(
 )
 # What the tests need besides, and the Debian guest.
 test_packages=(
-  chromium default-jre-headless dosfstools faketime libarchive-tools libxml2-utils lzop mmdebstrap mtools openssh-client ovmf python3
+  chromium-headless-shell default-jre-headless dosfstools faketime libarchive-tools libxml2-utils lzop mmdebstrap mtools openssh-client ovmf python3
   python3-aiohttp python3-certifi python3-dateutil python3-six python3-urllib3 strace swtpm swtpm-tools virtnbdbackup xfsprogs
 )
 
