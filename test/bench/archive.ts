@@ -25,9 +25,9 @@ import {
 } from './lib.ts';
 import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow, type Work } from './limit.ts';
 
-const { quick, rounds, warm, only, dataMiB } = benchOptions();
+const { quick, rounds, warm, only, sizeMiB, dataMiB } = benchOptions();
 const wanted = (part: string): boolean => only.length === 0 || only.includes(part);
-const imageBytes = dataMiB(2048, 256) * MiB;
+const imageBytes = (sizeMiB ?? dataMiB({ usualMiB: 2048, quickMiB: 256 })) * MiB;
 const root = join(import.meta.dirname, '../../.cache/bench/archive');
 const runner = join(import.meta.dirname, 'archive-run.ts');
 const peaks: number[] = [];

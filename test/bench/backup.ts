@@ -18,7 +18,7 @@ import { alternate, type BenchRow, benchOptions, command, median, peakMiB, print
 import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow } from './limit.ts';
 
 const { rounds, dataMiB } = benchOptions();
-const imageBytes = dataMiB(2048, 256) * MiB;
+const imageBytes = dataMiB({ usualMiB: 2048, quickMiB: 256 }) * MiB;
 
 const DISK = 'bench.qcow2';
 const FORMS = ['.tar', '.tar.zst'] as const;

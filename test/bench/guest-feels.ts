@@ -33,7 +33,7 @@ import {
 } from './lib.ts';
 
 const { quick, rounds, dataMiB } = benchOptions();
-const imageBytes = dataMiB(2048, 256) * MiB;
+const imageBytes = dataMiB({ usualMiB: 2048, quickMiB: 256, leastMiB: 1024 }) * MiB;
 const changeMiB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const QUIET_MS = quick ? 3_000 : 6_000;
 /** How long VMs may wait for a disk, where backups give way. */

@@ -25,8 +25,8 @@ import {
   quietDisks,
 } from './lib.ts';
 
-const { quick, rounds, dataMiB } = benchOptions();
-const imageBytes = dataMiB(768, 128) * MiB;
+const { quick, rounds, sizeMiB, dataMiB } = benchOptions();
+const imageBytes = (sizeMiB ?? dataMiB({ usualMiB: 768, quickMiB: 128 })) * MiB;
 const NAMES = ['one.vmdk', 'two.vmdk'];
 const OVA = 'bench.ova';
 

@@ -31,7 +31,7 @@ import {
 import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow, type Work } from './limit.ts';
 
 const { quick, rounds, dataMiB } = benchOptions();
-const imageBytes = dataMiB(2048, 256) * MiB;
+const imageBytes = dataMiB({ usualMiB: 2048, quickMiB: 256 }) * MiB;
 const changeMiB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const LONG_MS = 900_000;
 

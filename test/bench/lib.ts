@@ -156,18 +156,21 @@ export interface BenchOptions {
   warm: boolean;
   /** Parts to run; all when empty. */
   only: string[];
-  /**
-   * How large a data set is: so much, or a part of it on a slow disk, so that all benchmarks together take as long there; the size that was
-   * asked for, if one was. What has to grow (two sizes whose costs are compared) grows by the same.
-   * @returns MiB
-   */
-  dataMiB: (usualMiB: number, quickMiB: number) => number;
+  /** Size of the data set in MiB, when another than the usual is wanted. */
+  sizeMiB: number | undefined;
+  /** How large a data set is: its usual size, or a part of that on a slow disk, so that all benchmarks take as long there. */
+  dataMiB: (sizes: DataSizes) => number;
 }
 
-/** The part of the usual sizes that the disk of this machine is fast enough for, from 0 to 1; all when nobody measured it. */
-export const SHARE = 'VIRTKEEP_BENCH_SHARE';
-/** Sizes are multiples of it, MiB. */
-const GRAIN_MIB = 64;
+export interface DataSizes {
+  usualMiB: number;
+  quickMiB: number;
+  /** Less says nothing, however slow the disk is. Default: twice `quickMiB`. */
+  leastMiB?: number;
+}
+
+/** Variable with the part of the usual sizes that the disk of this machine is fast enough for, from 0 to 1; all when nobody measured it. */
+export const SHARE_VARIABLE = 'VIRTKEEP_BENCH_SHARE';
 
 /** Options every benchmark has. */
 export function benchOptions(): BenchOptions {
@@ -182,13 +185,14 @@ export function benchOptions(): BenchOptions {
   });
   const quick = values.quick ?? false;
   const rounds = Number(values.rounds ?? 3);
-  const share = Number(process.env[SHARE] ?? 1);
-  const sized = (usualMiB: number) => Math.max(1, Math.round((usualMiB * share) / GRAIN_MIB)) * GRAIN_MIB;
+  const share = Number(process.env[SHARE_VARIABLE] ?? 1);
   return {
     quick,
     rounds,
     warm: values.warm ?? false,
     only: values.only ?? [],
-    dataMiB: (usualMiB, quickMiB) => Number(values.size ?? (quick ? quickMiB : sized(usualMiB))),
+    sizeMiB: values.size === undefined ? undefined : Number(values.size),
+    dataMiB: ({ usualMiB, quickMiB, leastMiB = 2 * quickMiB }) =>
+      quick ? quickMiB : Math.max(leastMiB, Math.round(usualMiB * share)),
   };
 }

@@ -95,7 +95,7 @@ async function limitMs(directory: string, { read, written, cores }: Work): Promi
 /** Read and written by {@link diskSpeed}. */
 const PROBE = 512 * MiB;
 
-/** What the disk of a directory reads and writes at once, each way, MB/s. */
+/** What the disk of a directory reads and writes at once, each way, MB/s (bytes a µs). */
 export async function diskSpeed(directory: string): Promise<number> {
   const scratch = mkdtempSync(join(directory, 'speed-'));
   try {

@@ -12,7 +12,7 @@ export const CACHE = join(ROOT, '.cache');
  * Where test worlds live. Not under /tmp, which is a tmpfs on Debian 13 (no O_DIRECT, little room), and short, because
  * a unix socket's path has at most 107 bytes.
  */
-const WORLDS = '/var/tmp';
+export const WORLDS = '/var/tmp';
 const WORLD_PREFIX = 'vk-';
 
 /** How the names of the worlds of a test process begin. */

@@ -162,15 +162,19 @@ async function unread(): Promise<{ socket: Socket; response: ServerResponse }> {
   socket.pause();
   const head = `GET /api/events/stream/ HTTP/1.1\r\nhost: x\r\nauthorization: ${server.authorization}\r\n\r\n`;
   socket.write(head);
-  const { changes } = server.services;
-  while (changes.listenerCount === 0) await new Promise(resolve => setTimeout(resolve, 10));
+  while (server.services.changes.listenerCount === 0) await turn();
   const response = responses[0]!;
   while (!response.writableNeedDrain) {
     publish('filler', 'x'.repeat(100_000));
-    await new Promise(resolve => setTimeout(resolve, 1));
+    await turn();
   }
   return { socket, response };
 }
+
+const turn = () => new Promise(resolve => setImmediate(resolve));
+const FAKE: Parameters<typeof jest.useFakeTimers>[0] = {
+  doNotFake: ['nextTick', 'setImmediate', 'queueMicrotask', 'performance', 'Date'],
+};
 
 const publish = (entityId: string, record: string) =>
   server.services.changes.publish({ kind: 'task', entityId, action: 'changed', render: () => record });
@@ -178,7 +182,7 @@ const publish = (entityId: string, record: string) =>
 test('one that is not read is forgotten at once when it ends, and let go of soon after', async () => {
   const { socket, response } = await unread();
   const closed = once(response, 'close');
-  jest.useFakeTimers({ doNotFake: ['nextTick', 'setImmediate', 'queueMicrotask', 'performance', 'Date'] });
+  jest.useFakeTimers(FAKE);
   try {
     server.draining.abort();
     expect(server.services.changes.listenerCount).toBe(0);
@@ -214,15 +218,58 @@ test('one that reads slowly is told once of what changed many times, in order, a
   socket.destroy();
 });
 
-test('one for whom too much waits is cut off', async () => {
-  const { response } = await unread();
-  const closed = once(response, 'close');
-  for (let number = 0; !response.destroyed; number += 1) {
-    expect(number).toBeLessThan(20);
-    publish(`thing-${number}`, 'z'.repeat(100_000));
+const many = (from: number, to: number) => {
+  for (let number = from; number < to; number += 1) publish(`thing-${number}`, 'z'.repeat(100_000));
+};
+
+test('one for whom too much waits is told to load everything again, and goes on', async () => {
+  const { socket, response } = await unread();
+  many(0, 20);
+  publish('late', 'after it');
+  expect(response.destroyed).toBe(false);
+  let text = '';
+  socket.on('data', piece => {
+    text += piece;
+  });
+  socket.resume();
+  while (!text.includes('after it')) await once(socket, 'data');
+  const told = text.slice(text.lastIndexOf('event: reset'));
+  expect(told).toContain('data: {}');
+  expect(told).not.toContain('thing-0');
+  publish('later', 'as ever');
+  while (!text.includes('as ever')) await once(socket, 'data');
+  socket.destroy();
+});
+
+test('one who missed too much for it to be told is told to load everything again', async () => {
+  const before = server.services.changes.lastId;
+  many(0, 20);
+  const response = await open(before);
+  const text = await readUntil(response, /event: reset\ndata: \{\}/);
+  expect(text).toContain(`id: ${server.services.changes.lastId}\nevent: reset`);
+});
+
+test('one who resumes is told once of what changed many times', async () => {
+  const before = server.services.changes.lastId;
+  for (let round = 0; round < 50; round += 1) publish('often', `round ${round}`);
+  publish('once', 'alone');
+  const text = await readUntil(await open(before), /alone/);
+  expect([...text.matchAll(/round \d+/g)].map(String)).toEqual(['round 49']);
+});
+
+test('one who reads nothing is let go of after a minute', async () => {
+  jest.useFakeTimers(FAKE);
+  try {
+    const { response } = await unread();
+    const closed = once(response, 'close');
+    jest.advanceTimersByTime(59_000);
+    expect(response.destroyed).toBe(false);
+    jest.advanceTimersByTime(1_000);
+    await closed;
+    expect(server.services.changes.listenerCount).toBe(0);
+  } finally {
+    jest.useRealTimers();
   }
-  await closed;
-  expect(server.services.changes.listenerCount).toBe(0);
 });
 
 test('forgets clients that went away', async () => {

@@ -1,7 +1,7 @@
 /**
- * The event stream. A client that reads slowly is told less often: of what waits for it, the newest of each thing is kept. One for whom
- * even that is too much is cut off, and resumes with `Last-Event-ID` where it was. A stream ends when its token does, or is revoked, and
- * when its user may do less or more: what it shows depends on that.
+ * The event stream. A client that reads slowly is told less often: of what waits for it, the newest of each thing is kept. When even that
+ * is too much, it is told to load everything again (`reset`). Who reads nothing for a minute is cut off, and resumes with
+ * `Last-Event-ID`. A stream ends when its token does, or is revoked, and when its user may do less or more: what it shows depends on that.
  */
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -13,13 +13,15 @@ import { watchRight } from './auth.ts';
 import { whenClosed } from './closed.ts';
 import { UNBUFFERED } from './unbuffered.ts';
 
-/** So many characters wait for a client that does not read. */
+/** More does not wait for a client that reads slowly, characters. */
 const MAX_WAITING_LENGTH = 1024 * 1024;
 const RETRY_MS = 2000;
 /** Changes within this time go out as one: each piece is a record of TLS and a call of the kernel, for each listener, ms. */
 const TOGETHER_MS = 20;
-/** So many characters wait for nothing. */
+/** More than this is sent without waiting for more; a piece is hardly longer, characters. */
 const TOGETHER_LENGTH = 64 * 1024;
+/** For a reader to take what was sent. */
+const UNREAD_MS = 60_000;
 /** For a reader to take what was written before the end. */
 const LAST_WORDS_MS = 10_000;
 /** setTimeout cannot wait longer; a stream of a token that lives longer is cut there, and resumes. */
@@ -60,13 +62,14 @@ export class EventStreams {
     leave: () => void,
   ): void {
     const { changes, draining } = this.#services;
-    const outgoing = new Outgoing(reply.raw);
+    const outgoing = new Outgoing(reply.raw, () => resetText(changes.lastId));
     outgoing.send('retry', `retry: ${RETRY_MS}\n\n`);
     const missed = lastId === undefined ? [] : changes.since(lastId);
-    if (missed === null) outgoing.send('reset', `id: ${changes.lastId}\nevent: reset\ndata: {}\n\n`);
     // one that is new here learns what to resume from
-    else if (missed.length === 0) outgoing.send('id', `id: ${changes.lastId}\n\n`);
-    else for (const change of missed) outgoing.send(subjectOf(change), changeText(change, viewer));
+    if (missed?.length === 0) outgoing.send('id', `id: ${changes.lastId}\n\n`);
+    else if (missed)
+      for (const change of newestOfEach(missed)) outgoing.send(subjectOf(change), changeText(change, viewer));
+    else outgoing.reset();
     outgoing.flush();
     const unsubscribe = changes.subscribe(change =>
       outgoing.send(subjectOf(change), this.#texts.of(change, viewer)),
@@ -88,7 +91,7 @@ export class EventStreams {
       leave();
     };
     const end = () => {
-      outgoing.write();
+      outgoing.sendAll();
       stop();
       endSoon(reply.raw);
     };
@@ -102,17 +105,26 @@ export class EventStreams {
 /** What a listener is told, in pieces that are worth sending, and no faster than it reads. */
 class Outgoing {
   readonly #response: ServerResponse;
+  readonly #resetText: () => string;
   /** By what they are about, in the order in which they came. */
   readonly #waiting = new Map<string, string>();
   #length = 0;
+  /** Until enough came together. */
   #timer: NodeJS.Timeout | undefined;
+  /** Until the reader has taken what was sent. */
+  #patience: NodeJS.Timeout | undefined;
 
-  constructor(response: ServerResponse) {
+  constructor(response: ServerResponse, resetText: () => string) {
     this.#response = response;
-    response.on('drain', () => this.flush());
+    this.#resetText = resetText;
+    response.on('drain', () => {
+      clearTimeout(this.#patience);
+      this.#patience = undefined;
+      this.flush();
+    });
   }
 
-  /** @param subject what still waits about the same is not sent any more: this says it all */
+  /** @param subject what still waits about the same is not sent any more: this says it all. Those of changes have spaces, others have none. */
   send(subject: string, text: string): void {
     this.#length += text.length - (this.#waiting.get(subject)?.length ?? 0);
     // goes to the end: a listener resumes from the last id that it saw
@@ -122,30 +134,57 @@ class Outgoing {
     else this.#timer ??= setTimeout(() => this.flush(), TOGETHER_MS);
   }
 
-  /** Sends what waits once all was taken that was sent before, and cuts off those for whom too much waits. */
-  flush(): void {
-    if (!this.#response.writableNeedDrain) this.write();
-    else if (this.#length > MAX_WAITING_LENGTH) this.#response.destroy();
-    else this.stop();
-  }
-
-  /** Sends what waits. */
-  write(): void {
-    this.stop();
-    if (this.#length === 0 || this.#response.writableEnded) return;
-    this.#response.write([...this.#waiting.values()].join(''));
+  /** In place of all that waits. */
+  reset(): void {
     this.#waiting.clear();
     this.#length = 0;
+    this.send('reset', this.#resetText());
+  }
+
+  /** Sends what the reader takes now; what is left goes when it has taken that. */
+  flush(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    while (this.#length > 0 && !this.#response.writableNeedDrain && this.#isOpen) this.#sendPiece();
+    if (this.#response.writableNeedDrain)
+      this.#patience ??= setTimeout(() => this.#response.destroy(), UNREAD_MS);
+    if (this.#length > MAX_WAITING_LENGTH) this.reset();
+  }
+
+  /** Sends what waits, whatever the reader takes. */
+  sendAll(): void {
+    while (this.#length > 0 && this.#isOpen) this.#sendPiece();
+  }
+
+  get #isOpen(): boolean {
+    return !this.#response.writableEnded && !this.#response.destroyed;
+  }
+
+  #sendPiece(): void {
+    let piece = '';
+    for (const [subject, text] of this.#waiting) {
+      piece += text;
+      this.#waiting.delete(subject);
+      if (piece.length > TOGETHER_LENGTH) break;
+    }
+    this.#length -= piece.length;
+    this.#response.write(piece);
   }
 
   stop(): void {
     clearTimeout(this.#timer);
-    this.#timer = undefined;
+    clearTimeout(this.#patience);
   }
 }
 
-/** The newest change of a thing says all that earlier ones of it did, but what it is that happened. */
+/** Created, changed and removed do not replace one another; of two of the same kind the newer says all. */
 const subjectOf = ({ kind, entityId, action }: Change) => `${kind} ${entityId} ${action}`;
+
+/** Those that no later one replaces, in their order. */
+function newestOfEach(changes: readonly Change[]): Change[] {
+  const newest = new Map(changes.map(change => [subjectOf(change), change]));
+  return changes.filter(change => newest.get(subjectOf(change)) === change);
+}
 
 /** A change is told to all listeners in a row: its text is made once for those who see the same. */
 class ChangeTexts {
@@ -170,6 +209,9 @@ function endSoon(response: ServerResponse): void {
   timer.unref();
   whenClosed(response, () => clearTimeout(timer));
 }
+
+/** What was missed is not known, or too much: load the lists again. */
+const resetText = (newestId: string) => `id: ${newestId}\nevent: reset\ndata: {}\n\n`;
 
 function changeText(change: Change, viewer: Principal): string {
   const data = JSON.stringify({

@@ -11,13 +11,13 @@ import { EventStreams } from '../sse.ts';
 
 const tags = ['events'];
 
-const STREAM_TEXT = `Server-Sent Events. \`event:\` is the kind of thing (task, event, domain, node, data_pool, vdisk, file),
-\`data:\` is \`{"id","action","record"}\` with action created, changed or removed. \`id:\` may be sent back as
-\`Last-Event-ID\`; when that is no longer known the first event is \`reset\`: load the lists again. A client that reads
-slowly is told of several changes of one thing once, as it is then; one that reads too slowly even for that is cut off and may resume.
+const STREAM_TEXT = `Server-Sent Events. \`event:\` is the kind of thing (task, event, domain, node, data_pool, vdisk, file, scheduled_task),
+\`data:\` is \`{"id","action","record"}\` with action created, changed or removed. Changes of one thing that come close together, or
+while a client reads slowly, are told once. \`id:\` may be sent back as \`Last-Event-ID\`; when that is no longer known, or more was missed
+than can be told, the event is \`reset\`: load the lists again. A client that reads nothing for a minute is cut off and may resume.
 Comment lines keep the connection alive.`;
 
-const STREAM_EXAMPLE = `id: 7.42\nevent: task\ndata: {"id":"${STORY.task}","action":"changed","record":{}}\n\n`;
+const STREAM_EXAMPLE = `id: mq1x2y3z-42\nevent: task\ndata: {"id":"${STORY.task}","action":"changed","record":{}}\n\n`;
 
 export const eventRoutes: RouteModule = (app, services) => {
   const streams = new EventStreams(services);

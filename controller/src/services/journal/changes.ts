@@ -3,12 +3,13 @@
  * names the last change it saw; one that is no longer kept (or of an earlier run of the controller) answers `null`,
  * and the listener must load its lists again.
  */
+import { randomBytes } from 'node:crypto';
 import type { Principal } from '../../auth/principal.ts';
 
 export interface Change {
   /** `<run>-<sequence>`; the value of SSE's `id:`. */
   id: string;
-  /** What kind of thing: task, event, domain, node, data_pool, vdisk, file */
+  /** What kind of thing: task, event, domain, node, data_pool, vdisk, file, scheduled_task */
   kind: string;
   entityId: string;
   action: 'created' | 'changed' | 'removed';
@@ -29,12 +30,16 @@ export interface ChangeInput {
 const KEPT_CHANGES = 2048;
 
 export class ChangeFeed {
-  readonly #run = Date.now().toString(36);
+  /** Two controllers may have started in the same millisecond. */
+  readonly #run = `${Date.now().toString(36)}${randomBytes(3).toString('hex')}`;
   readonly #ring: { sequence: number; change: Change }[] = [];
   readonly #listeners = new Set<(change: Change) => void>();
   #sequence = 0;
 
-  /** Tells every listener; listeners must not throw and must not block. */
+  /**
+   * Tells every listener; listeners must not throw and must not block. A reader may be told the newer of two changes of the same kind, thing
+   * and action alone, so a record says how the thing is, not what has happened to it.
+   */
   publish(input: ChangeInput): void {
     this.#sequence += 1;
     const id = `${this.#run}-${this.#sequence}`;
