@@ -100,12 +100,12 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   for (const name of SIGNALS) process.on(name, () => shutdown.signal(name));
   if (turn && peers) {
     // What comes to the others waits until nodes are there again, as far as they come soon. Then it comes here, by where they hand it over;
-    // then also what comes to this one, which has handed over to itself so far: its port is free only afterwards.
+    // then also what comes to this one, which has handed over to itself so far.
     await services.startNodes();
     await services.nodesSettled(NODES_FIRST_MS);
     await turn.begin(config, (peers.address() as AddressInfo).port);
   }
-  await listen(app, config, log);
+  await listen(app, config, log, turn);
   notifier.ready();
   // one that is alone answers while a thousand nodes are taken over
   if (!turn) await services.startNodes();
@@ -128,7 +128,7 @@ function close(server: Server): Promise<void> {
   });
 }
 
-async function listen(app: App, config: ControllerConfig, log: Logger): Promise<void> {
-  const address = await app.listen({ host: config.listen.host, port: config.listen.port });
-  log.info('controller is serving', { address, tls: config.tls.mode });
+async function listen(app: App, { listen, tls }: ControllerConfig, log: Logger, turn?: Turn): Promise<void> {
+  if (!(await turn?.giveSocketTo(app.server))) await app.listen({ host: listen.host, port: listen.port });
+  log.info('controller is serving', { address: app.server.address(), tls: tls.mode });
 }

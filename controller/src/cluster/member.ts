@@ -3,6 +3,7 @@
  * ends with the process: what is in memory is then as it is after any start.
  */
 import { randomUUID } from 'node:crypto';
+import type { Server } from 'node:net';
 import { hostname } from 'node:os';
 import type { Logger } from '@virtkeep/shared/log';
 import type { ControllerConfig } from '../config.ts';
@@ -42,17 +43,22 @@ export class Turn {
   }
 
   /**
-   * The port is this controller's to listen at afterwards; what came to it meanwhile is answered.
+   * What comes to any of them goes to this controller from now on.
    * @param peerPort at which it takes what is forwarded
    */
   async begin({ cluster }: ControllerConfig, peerPort: number): Promise<void> {
     const { host } = cluster.peer;
     const isAny = host === '0.0.0.0' || host === '::';
-    await this.#standby.handOver({
+    this.#standby.forwardTo({
       address: at(isAny ? '127.0.0.1' : host, peerPort),
       epoch: this.lease.epoch,
     });
     await this.lease.announce(at(cluster.address ?? hostname(), peerPort));
+  }
+
+  /** @returns false: it has not stood by, and the server is to listen by itself */
+  giveSocketTo(server: Server): Promise<boolean> {
+    return this.#standby.giveSocketTo(server);
   }
 
   /** The others know when it resolves that what comes to them waits for the next one. */

@@ -1,4 +1,5 @@
 /** Listens where the controller will, and forwards, while another one acts. */
+import { once } from 'node:events';
 import {
   createServer as createHttp,
   type IncomingMessage,
@@ -6,6 +7,7 @@ import {
   type ServerResponse,
 } from 'node:http';
 import { createServer as createHttps } from 'node:https';
+import type { Server as NetServer } from 'node:net';
 import type { Logger } from '@virtkeep/shared/log';
 import type { ControllerConfig } from '../config.ts';
 import { limitBodyTimes, limitConnections, timeLimits } from '../http/connections.ts';
@@ -47,16 +49,25 @@ export class Standby {
     await this.#listening;
   }
 
-  /** Gives the port up to this controller itself, whose turn it is. Connections that are open go on, to where it takes what is forwarded. */
-  async handOver(own: ActingPlace): Promise<void> {
+  /** What comes to it goes there from now on. */
+  forwardTo(own: ActingPlace): void {
     this.#forwarder.point(own);
-    const server = await this.#listening;
-    if (!server) return;
+  }
+
+  /**
+   * Gives the socket at which it listens to the server of this controller itself, whose turn it is: what waits in it and what comes is that
+   * one's, and nobody is refused meanwhile. Connections that are open go on, to where this controller takes what is forwarded.
+   * @returns false: it has not listened
+   */
+  async giveSocketTo(server: NetServer): Promise<boolean> {
+    const own = await this.#listening;
+    if (!own) return false;
+    const listening = once(server, 'listening');
+    server.listen(own);
+    await listening;
     this.#forwarder.closesConnections = true;
-    const closed = new Promise<void>(resolve => server.once('close', resolve));
-    server.close();
-    // the port is free by then, though connections may be open
-    await Promise.race([closed, new Promise(setImmediate)]);
+    own.closeIdleConnections();
+    return true;
   }
 
   /** Ends everything. */
