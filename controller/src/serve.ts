@@ -99,16 +99,18 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   });
   for (const name of SIGNALS) process.on(name, () => shutdown.signal(name));
   if (turn && peers) {
-    // What comes to the others waits until nodes are there again, as far as they come soon. Then it comes here, by where they hand it over;
-    // then also what comes to this one, which has handed over to itself so far.
+    // what comes to any of them waits until nodes are there again, as far as they come soon
     await services.startNodes();
     await services.nodesSettled(NODES_FIRST_MS);
-    await turn.begin(config, (peers.address() as AddressInfo).port);
+    if (shutdown.isServing) await turn.begin(config, (peers.address() as AddressInfo).port);
   }
-  await listen(app, config, log, turn);
-  notifier.ready();
+  // a signal may have come meanwhile: what has ended does not begin
+  if (shutdown.isServing) {
+    await listen(app, config, log, turn);
+    notifier.ready();
+  }
   // one that is alone answers while a thousand nodes are taken over
-  if (!turn) await services.startNodes();
+  if (!turn && shutdown.isServing) await services.startNodes();
   await shutdown.stopped;
   notifier.close();
 }
@@ -128,6 +130,7 @@ function close(server: Server): Promise<void> {
   });
 }
 
+/** Fastify need not know that the socket is another server's: it closes its own server all the same. */
 async function listen(app: App, { listen, tls }: ControllerConfig, log: Logger, turn?: Turn): Promise<void> {
   if (!(await turn?.giveSocketTo(app.server))) await app.listen({ host: listen.host, port: listen.port });
   log.info('controller is serving', { address: app.server.address(), tls: tls.mode });

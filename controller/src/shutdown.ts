@@ -31,6 +31,10 @@ export class Shutdown {
     return this.#state;
   }
 
+  get isServing(): boolean {
+    return this.#state === 'serving';
+  }
+
   /** Resolves in the state `stopped`; rejects when closing failed. */
   get stopped(): Promise<void> {
     return this.#stopped.promise;

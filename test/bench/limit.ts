@@ -29,7 +29,7 @@ const BLOCK = '4M';
 const WIDTH = 2;
 /** Direct reads and writes are of whole blocks, also of the last one of a file. */
 const ALIGNED = 4096;
-const IN_MEMORY = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
+export const IN_MEMORY = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
 
 /**
  * Two cases of alternating rounds, one for before and one for after what they judge: what is read is read and what is written is written

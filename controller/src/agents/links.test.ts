@@ -70,6 +70,16 @@ test('two that connect a node anew at once leave one connection, begun after the
   );
 });
 
+test('nobody waits for nodes once all are stopped', async () => {
+  const first = nextAttempt();
+  await links.add(target);
+  await first;
+  const settled = links.settled(Number.POSITIVE_INFINITY);
+  attempts[0]!();
+  await links.stop();
+  await settled;
+});
+
 test('once all are stopped the nodes are away, not unknown: what was being sent to them may still have arrived', async () => {
   const first = nextAttempt();
   await links.add(target);

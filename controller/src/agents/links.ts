@@ -94,10 +94,10 @@ export class NodeLinks {
       .map(link => ({ nodeId: link.target.id, clients: link.clients(), peer: link.peer() }));
   }
 
-  /** Waits until all nodes are connected, or for so long: some may be off. */
+  /** Waits until all nodes are connected, or for so long: some may be off; not when it has been stopped. */
   async settled(mostMs: number): Promise<void> {
     const untilMs = performance.now() + mostMs;
-    const isDone = () => [...this.#links.values()].every(link => link.isConnected);
+    const isDone = () => this.#isStopped || [...this.#links.values()].every(link => link.isConnected);
     while (!isDone() && performance.now() < untilMs) await sleep(LOOK_MS);
   }
 

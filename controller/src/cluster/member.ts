@@ -43,7 +43,7 @@ export class Turn {
   }
 
   /**
-   * What comes to any of them goes to this controller from now on.
+   * What comes to any controller of them goes to this one from now on.
    * @param peerPort at which it takes what is forwarded
    */
   async begin({ cluster }: ControllerConfig, peerPort: number): Promise<void> {

@@ -5,6 +5,7 @@ import { createServer, type RequestListener, request, type Server } from 'node:h
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text as readText } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import { createLogger, type Logger } from '@virtkeep/shared/log';
 import { configSchema } from '../config.ts';
@@ -86,6 +87,17 @@ async function answerOn(socket: Socket): Promise<string> {
   return text.trim().split('\n').at(-1)!;
 }
 
+/** Of an answer in pieces. */
+async function bodyOn(socket: Socket): Promise<string> {
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  const asking = request(
+    { createConnection: () => socket, path: '/' },
+    response => void readText(response).then(resolve, reject),
+  );
+  asking.once('error', reject).end();
+  return promise;
+}
+
 test('whoever connects while its turn begins is answered', async () => {
   await standby.point(await acting(1));
   const mine = await acting(2);
@@ -118,6 +130,41 @@ test('a connection that is open goes on to it, and ends with the answer', async 
   await once(socket, 'close');
   expect(text).toContain('forwarded');
   expect(text.toLowerCase()).toContain('connection: close');
+});
+
+test('a connection on which somebody asks now and then whether it lives ends, too', async () => {
+  await standby.point(await acting(1));
+  const socket = connect(port, '127.0.0.1');
+  let text = '';
+  socket.on('data', piece => {
+    text += piece;
+  });
+  const ask = () => socket.write('GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n');
+  ask();
+  while (!text.includes('"ok"')) await once(socket, 'data');
+  standby.forwardTo(await acting(2));
+  await standby.giveSocketTo(own());
+  ask();
+  await once(socket, 'close');
+  expect(text.match(/"ok"/g)).toHaveLength(2);
+});
+
+test('whoever waits for an answer while its turn begins has all of it', async () => {
+  const { promise: asked, resolve: beAsked } = Promise.withResolvers<() => void>();
+  const handle: RequestListener = (_request, response) => {
+    response.write('half');
+    beAsked(() => response.end(' whole'));
+  };
+  const slow = await listenForPeers({ config: settings({}), log: quiet, ca, handle });
+  servers.push(slow);
+  const place = { address: `127.0.0.1:${(slow.address() as AddressInfo).port}`, epoch: 1 };
+  await standby.point(place);
+  const answer = bodyOn(connect(port, '127.0.0.1'));
+  const goOn = await asked;
+  standby.forwardTo(place);
+  await standby.giveSocketTo(own());
+  goOn();
+  expect(await answer).toBe('half whole');
 });
 
 test('one that has not listened has nothing to give', async () => {

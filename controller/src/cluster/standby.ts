@@ -56,7 +56,8 @@ export class Standby {
 
   /**
    * Gives the socket at which it listens to the server of this controller itself, whose turn it is: what waits in it and what comes is that
-   * one's, and nobody is refused meanwhile. Connections that are open go on, to where this controller takes what is forwarded.
+   * one's, and nobody is refused meanwhile. Connections that are open go on, to where this controller takes what is forwarded, and end with
+   * their next answer. Both servers have one socket then: the first that closes frees the port, and to close the other does nothing more.
    * @returns false: it has not listened
    */
   async giveSocketTo(server: NetServer): Promise<boolean> {
@@ -66,7 +67,6 @@ export class Standby {
     server.listen(own);
     await listening;
     this.#forwarder.closesConnections = true;
-    own.closeIdleConnections();
     return true;
   }
 
@@ -84,7 +84,7 @@ export class Standby {
     const { config, log } = this.#options;
     const tls = await serverTls(config, await this.#authorityNow());
     const handle = (request: IncomingMessage, response: ServerResponse) =>
-      request.url === '/healthz' ? lives(response) : this.#forwarder.handle(request, response);
+      request.url === '/healthz' ? this.#lives(response) : this.#forwarder.handle(request, response);
     const times = timeLimits(config);
     const server = tls
       ? createHttps({ ...tls, ...times, minVersion: 'TLSv1.2' }, handle)
@@ -101,6 +101,17 @@ export class Standby {
     return server;
   }
 
+  /** Of this process: whether any controller acts is another question (`/readyz`). */
+  #lives(response: ServerResponse): void {
+    const last = this.#forwarder.closesConnections ? { connection: 'close' } : {};
+    response.writeHead(200, {
+      'content-type': 'application/json; charset=utf-8',
+      'cache-control': 'no-store',
+      ...last,
+    });
+    response.end(JSON.stringify({ status: 'ok' }));
+  }
+
   #authorityNow(): Promise<CertificateAuthority> {
     this.#authority ??= this.#options.authority();
     return this.#authority;
@@ -114,10 +125,4 @@ export class Standby {
     }
     return this.#agents.made;
   }
-}
-
-/** Of this process: whether any controller acts is another question (`/readyz`). */
-function lives(response: ServerResponse): void {
-  response.writeHead(200, { 'content-type': 'application/json; charset=utf-8', 'cache-control': 'no-store' });
-  response.end(JSON.stringify({ status: 'ok' }));
 }

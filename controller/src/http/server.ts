@@ -44,7 +44,6 @@ export interface ServerDependencies {
 /** Stands in an answer to a request for which nothing was done: another controller may be asked. */
 export const ASK_ANOTHER = 'x-virtkeep-ask-another';
 
-const KEEP_ALIVE_MS = 75_000;
 const MAX_PARAM_LENGTH = 500;
 
 /** Builds the server, ready to listen. @throws when a route declares no access. */
@@ -91,7 +90,7 @@ function createApp({ services, tls, forwarders = [] }: ServerDependencies): App 
     genReqId: newId,
     requestIdHeader: false as const,
     bodyLimit: config.limits.body_bytes,
-    keepAliveTimeout: KEEP_ALIVE_MS,
+    keepAliveTimeout: times.keepAliveTimeout,
     requestTimeout: times.requestTimeout,
     trustProxy: trusted.length > 0 ? trusted : false,
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_PARAM_LENGTH },

@@ -245,8 +245,12 @@ test('one who missed too much for it to be told is told to load everything again
   const before = server.services.changes.lastId;
   many(0, 20);
   const response = await open(before);
-  const text = await readUntil(response, /event: reset\ndata: \{\}/);
-  expect(text).toContain(`id: ${server.services.changes.lastId}\nevent: reset`);
+  const newest = server.services.changes.lastId;
+  publish('late', 'after it');
+  const text = await readUntil(response, /after it/);
+  expect(text).toMatch(/^retry: \d+\n/);
+  const told = text.slice(text.indexOf(`id: ${newest}\nevent: reset\ndata: {}`));
+  expect(told.match(/^event: .*$/gm)).toEqual(['event: reset', 'event: task']);
 });
 
 test('one who resumes is told once of what changed many times', async () => {

@@ -64,12 +64,15 @@ export class EventStreams {
     const { changes, draining } = this.#services;
     const outgoing = new Outgoing(reply.raw, () => resetText(changes.lastId));
     outgoing.send('retry', `retry: ${RETRY_MS}\n\n`);
+    outgoing.flush();
     const missed = lastId === undefined ? [] : changes.since(lastId);
     // one that is new here learns what to resume from
     if (missed?.length === 0) outgoing.send('id', `id: ${changes.lastId}\n\n`);
-    else if (missed)
-      for (const change of newestOfEach(missed)) outgoing.send(subjectOf(change), changeText(change, viewer));
-    else outgoing.reset();
+    else if (!missed) outgoing.reset();
+    for (const change of newestOfEach(missed ?? [])) {
+      if (outgoing.isResetting) break;
+      outgoing.send(subjectOf(change), changeText(change, viewer));
+    }
     outgoing.flush();
     const unsubscribe = changes.subscribe(change =>
       outgoing.send(subjectOf(change), this.#texts.of(change, viewer)),
@@ -101,6 +104,8 @@ export class EventStreams {
     if (draining.aborted) end();
   }
 }
+
+const RESET = 'reset';
 
 /** What a listener is told, in pieces that are worth sending, and no faster than it reads. */
 class Outgoing {
@@ -138,7 +143,12 @@ class Outgoing {
   reset(): void {
     this.#waiting.clear();
     this.#length = 0;
-    this.send('reset', this.#resetText());
+    this.send(RESET, this.#resetText());
+  }
+
+  /** The reader is about to be told to load everything again. */
+  get isResetting(): boolean {
+    return this.#waiting.has(RESET);
   }
 
   /** Sends what the reader takes now; what is left goes when it has taken that. */
