@@ -1,7 +1,9 @@
 /** The controller as a process: its certificate, what a crash leaves, how it stops, its command line. */
 import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { Agent, get } from 'node:https';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
@@ -9,6 +11,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { ChangeFeed } from '../../../controller/src/services/journal/changes.ts';
 import { EventService } from '../../../controller/src/services/journal/events.ts';
 import { TaskService } from '../../../controller/src/services/tasks/tasks.ts';
+import type { Database } from '../../../controller/src/store/schema.ts';
 import { makeControllerDatabase } from '../../../controller/src/store/test-database.ts';
 import { controllerArgv, type LabController, makeController } from '../../lab/controller.ts';
 import { ROOT } from '../../lab/paths.ts';
@@ -101,6 +104,58 @@ test('SIGTERM ends event streams and the process, with 0 and in time', async () 
   agent.destroy();
   await controller.daemon.start();
 });
+
+test('SIGTERM while it connects its nodes for the first time ends it in order, and it begins nothing more', async () => {
+  await controller.daemon.kill();
+  const node = createServer(socket => socket.destroy());
+  await new Promise<void>(resolve => node.listen(0, '127.0.0.1', resolve));
+  const reached = once(node, 'connection');
+  const db = await database.open();
+  const id = await addNode(db, `127.0.0.1:${(node.address() as AddressInfo).port}`);
+  const before = controller.daemon.log().length;
+  await controller.daemon.spawn();
+  await reached;
+  await controller.daemon.stop();
+  expect(await controller.daemon.ended).toBe(0);
+  const states = controller.daemon
+    .log()
+    .slice(before)
+    .match(/controller is \w+/g);
+  const isAlone = database.target.kind === 'sqlite';
+  // one of several listens when its nodes are there
+  const first = isAlone ? ['controller is serving'] : [];
+  expect(states).toEqual([
+    ...first,
+    'controller is draining',
+    'controller is closing',
+    'controller is stopped',
+  ]);
+  await db.deleteFrom('nodes').where('id', '=', id).execute();
+  await db.destroy();
+  node.close();
+  await controller.daemon.start();
+});
+
+/** One that has been enrolled. */
+async function addNode(db: Database, address: string): Promise<string> {
+  const [id, now] = [newId(), new Date().toISOString()];
+  const row = {
+    id,
+    verbose_name: 'away',
+    description: '',
+    address,
+    certificate_fingerprint: '',
+    service_mode: 0,
+    base_datapool: null,
+    inventory_json: '{}',
+    operation_sequence: 0,
+    last_seen: null,
+    created: now,
+    modified: now,
+  };
+  await db.insertInto('nodes').values(row).execute();
+  return id;
+}
 
 test('a new password from the command line ends earlier logins', async () => {
   const rest = await controller.admin();
