@@ -12,6 +12,7 @@ import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { type Browser, type BrowserContext, chromium, type Locator, type Page } from 'playwright-core';
 import { makeRestApp, PASSWORD, type RestApp } from '../contract/rest/app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from '../contract/rest/nodes-world.ts';
+import { tellOfFailures } from '../lab/seen.ts';
 
 const GiB = 1024n ** 3n;
 /** Runs in the browser, before any script of the page. */
@@ -204,18 +205,12 @@ export async function look(world: Pick<WebWorld, 'browser'>, options: LookOption
 const LOOK_MS = 10_000;
 const SEEN_CHARACTERS = 1500;
 
-/** What test/runner/environment.js tells when a test fails. */
 function tellOf(page: Page): void {
-  const kept = globalThis as unknown as Record<symbol, Set<() => Promise<string>> | undefined>;
-  const seen = Symbol.for('virtkeep.seen');
-  kept[seen] ??= new Set();
-  const all = kept[seen];
-  const tell = async () => {
+  const end = tellOfFailures(async () => {
     const body = page.locator('body').innerText({ timeout: LOOK_MS });
     return `${page.url()}: ${(await body.catch(String)).slice(-SEEN_CHARACTERS)}`;
-  };
-  all.add(tell);
-  page.once('close', () => all.delete(tell));
+  });
+  page.once('close', end);
 }
 
 /** Collects what goes wrong on a page. */

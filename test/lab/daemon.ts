@@ -2,6 +2,7 @@ import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
 import type { LabNode } from './node.ts';
 import { isRunning, listProcesses, signalProcess } from './processes.ts';
 import { start, waitFor } from './run.ts';
+import { tellOfFailures } from './seen.ts';
 
 export interface DaemonSpec {
   name: string;
@@ -17,11 +18,13 @@ export interface DaemonSpec {
 
 const START_TIMEOUT_MS = 240_000;
 const LOG_TAIL_BYTES = 4_000;
+const LAST_WORDS = 1_500;
 
 /** A daemon under test: started, killed, restarted and stopped as often as a test likes. */
 export class Daemon {
   readonly #spec: DaemonSpec;
   #pid: number | undefined;
+  #endTelling: (() => void) | undefined;
   #ended: Promise<number | null> = Promise.resolve(null);
 
   constructor(spec: DaemonSpec) {
@@ -42,6 +45,13 @@ export class Daemon {
   /** Everything it has written so far. */
   log(): string {
     return existsSync(this.#spec.logFile) ? readFileSync(this.#spec.logFile, 'utf8') : '';
+  }
+
+  /** The end of its log for who asks why a test failed; none once its directory is gone. */
+  #lastWords(): string {
+    const log = this.log();
+    if (log === '') this.#endTelling?.();
+    return log === '' ? '' : `${this.#spec.name}: …${log.slice(-LAST_WORDS)}`;
   }
 
   /** Resolves with the exit code at the end of the running process; null when a signal ended it. */
@@ -66,6 +76,7 @@ export class Daemon {
     if (this.pid !== undefined) throw new Error(`the ${this.#spec.name} runs already`);
     const { argv, node, logFile } = this.#spec;
     const log = openSync(logFile, 'a');
+    this.#endTelling ??= tellOfFailures(() => this.#lastWords());
     const child = start(node ? node.insideArgv(argv) : argv, {
       stdio: ['ignore', log, log],
       env: { ...process.env, ...env },

@@ -13,12 +13,14 @@ export default class NativeEnvironment {
 
   async setup() {}
 
-  /** What a test failed at is told with what there was to see (test/e2e/web-world.ts): pages cannot be looked at afterwards. */
+  /** What a test failed at is told with what there was to see (test/lab/seen.ts): pages and logs cannot be looked at afterwards. */
   async handleTestEvent({ name, error }) {
     const isFailure = name === 'test_fn_failure' || name === 'hook_failure';
     if (!isFailure || !(error instanceof Error)) return;
     for (const tell of globalThis[Symbol.for('virtkeep.seen')] ?? []) {
-      const text = `${error.message}\n\n${await tell()}`;
+      const seen = await tell();
+      if (seen === '') continue;
+      const text = `${error.message}\n\n${seen}`;
       error.stack = error.stack?.replace(error.message, () => text);
       error.message = text;
     }
