@@ -128,6 +128,44 @@ test('while nobody acts a request waits, and so it does while the one that acts 
   expect((await Promise.all([first, second])).map(({ body }) => body)).toEqual(['/one', '/two']);
 });
 
+test('one that ends waits for the answers to what has come, refuses what waits, and leaves streams', async () => {
+  const answers: ServerResponse[] = [];
+  const { promise: both, resolve: haveBoth } = Promise.withResolvers<void>();
+  const { place } = await acting((incoming, response) => {
+    if (incoming.url === '/stream')
+      response.writeHead(200, { 'content-type': 'text/event-stream' }).write(': first\n\n');
+    answers.push(response);
+    if (answers.length === 2) haveBoth();
+  });
+  forwarder.point(place);
+  const write = send('/write', { method: 'POST', body: 'x' });
+  const { promise: streaming, resolve: streams } = Promise.withResolvers<void>();
+  const stream = request({ host: '127.0.0.1', port, path: '/stream' }, answer => {
+    answer.on('error', () => {}).once('data', () => streams());
+  });
+  stream.on('error', () => {}).end();
+  await Promise.all([both, streaming]);
+  let isDrained = false;
+  const drained = forwarder.drain().then(() => {
+    isDrained = true;
+  });
+  await new Promise(setImmediate);
+  expect(isDrained).toBe(false);
+  for (const answer of answers) if (answer.req.url === '/write') answer.end('done');
+  expect(await write).toMatchObject({ status: 200, body: 'done', headers: { connection: 'close' } });
+  await drained;
+  stream.destroy();
+});
+
+test('one that ends while nobody acts refuses what waits at once', async () => {
+  const { promise: came, resolve: come } = Promise.withResolvers<void>();
+  servers[0]!.once('request', () => come());
+  const waiting = send('/one');
+  await came;
+  await forwarder.drain();
+  expect(await waiting).toMatchObject({ status: 503, headers: { connection: 'close' } });
+});
+
 test('what one had that is gone is asked again of the next only where that does no harm', async () => {
   const taken: string[] = [];
   const both = Promise.withResolvers<void>();

@@ -2,6 +2,7 @@
  * Hands requests to the controller that acts, as they come, and its answers back. While none acts they wait. A request that may have
  * been taken by one that is gone is sent again only when that does no harm; of any other the client is told.
  */
+import { once } from 'node:events';
 import type { ClientRequest, IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { pipeline } from 'node:stream';
@@ -69,6 +70,9 @@ export class Forwarder {
   readonly #isTrusted: (address: string, hop: number) => boolean;
   readonly #pending = new Set<Pending>();
   readonly #waiting = new Set<() => void>();
+  /** Without event streams, which have no end. */
+  readonly #unanswered = new Set<ServerResponse>();
+  #isDraining = false;
   /** The server that it belongs to takes no further ones. */
   closesConnections = false;
   #place: ActingPlace | undefined;
@@ -91,6 +95,14 @@ export class Forwarder {
     for (const go of [...this.#waiting]) go();
   }
 
+  /** Waits until what has come so far is answered. What waits for a controller to act is refused, and so is from now on what nobody takes. */
+  async drain(): Promise<void> {
+    this.closesConnections = true;
+    this.#isDraining = true;
+    for (const go of [...this.#waiting]) go();
+    await Promise.all([...this.#unanswered].map(response => once(response, 'close')));
+  }
+
   /** A listener of `request`. */
   readonly handle = (request: IncomingMessage, response: ServerResponse): void => {
     this.#forward(request, response).catch((error: unknown) => {
@@ -105,7 +117,11 @@ export class Forwarder {
   async #forward(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const untilMs = performance.now() + WAIT_MS;
     const gone = new AbortController();
-    response.once('close', () => gone.abort());
+    this.#unanswered.add(response);
+    response.once('close', () => {
+      this.#unanswered.delete(response);
+      gone.abort();
+    });
     const asked: Asked = { request, response, body: await keptBody(request) };
     for (;;) {
       const place = await this.#whenPlaced(untilMs, gone.signal);
@@ -113,6 +129,7 @@ export class Forwarder {
       const outcome = await this.#attempt(place, asked);
       if (outcome === 'answered' || gone.signal.aborted) return;
       if (outcome === 'unknown') throw new VirtkeepError('controller_changed');
+      if (this.#isDraining) throw new VirtkeepError('draining');
       await sleep(AGAIN_MS);
     }
   }
@@ -125,6 +142,7 @@ export class Forwarder {
           reason: this.#reason || 'the one that acts is not reached',
         });
       if (this.#place) return this.#place;
+      if (this.#isDraining) throw new VirtkeepError('draining');
       await new Promise<void>(resolve => {
         const go = () => {
           clearTimeout(timer);
@@ -160,6 +178,7 @@ export class Forwarder {
         ...(this.closesConnections && { connection: 'close' }),
       });
       response.flushHeaders();
+      if (answer.headers['content-type']?.startsWith('text/event-stream')) this.#unanswered.delete(response);
       // one that breaks off must not look whole: its reader is cut off, too
       pipeline(answer, response, () => resolve('answered'));
     });

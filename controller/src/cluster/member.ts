@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Server } from 'node:net';
 import { hostname } from 'node:os';
+import { sleep } from '@virtkeep/shared/abort';
 import type { Logger } from '@virtkeep/shared/log';
 import type { ControllerConfig } from '../config.ts';
 import { openKeys } from '../keys/open-keys.ts';
@@ -61,6 +62,11 @@ export class Turn {
     return this.#standby.giveSocketTo(server);
   }
 
+  /** Waits until what still comes over connections of the time before is answered. */
+  drain(): Promise<void> {
+    return this.#standby.drain();
+  }
+
   /** The others know when it resolves that what comes to them waits for the next one. */
   async yield(): Promise<void> {
     await this.lease.announce('').catch(() => {});
@@ -100,6 +106,7 @@ export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): 
   };
   const taken = await takeLease(base, see, AbortSignal.any([stopping, failed.signal]));
   if (!taken) {
+    if (stopping.aborted) await drained(standby, config.shutdown_drain_s * 1000);
     await standby.stop();
     await table.close();
     failed.signal.throwIfAborted();
@@ -117,6 +124,13 @@ export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): 
     admit: query => admission(query, candidate.holder),
   };
   return new Turn({ lease, target: own, table, standby });
+}
+
+async function drained(standby: Standby, mostMs: number): Promise<void> {
+  const limit = new AbortController();
+  const late = sleep(mostMs, limit.signal).catch(() => {});
+  await Promise.race([standby.drain(), late]);
+  limit.abort();
 }
 
 async function sharedAuthority(config: ControllerConfig, target: PostgresTarget) {

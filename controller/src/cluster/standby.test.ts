@@ -167,6 +167,22 @@ test('whoever waits for an answer while its turn begins has all of it', async ()
   expect(await answer).toBe('half whole');
 });
 
+test('one that ends takes nothing more, and what it has is answered', async () => {
+  const { promise: asked, resolve: beAsked } = Promise.withResolvers<() => void>();
+  const handle: RequestListener = (_request, response) => beAsked(() => response.end('whole'));
+  const slow = await listenForPeers({ config: settings({}), log: quiet, ca, handle });
+  servers.push(slow);
+  await standby.point({ address: `127.0.0.1:${(slow.address() as AddressInfo).port}`, epoch: 1 });
+  const answer = bodyOn(connect(port, '127.0.0.1'));
+  const goOn = await asked;
+  const drained = standby.drain();
+  await new Promise(setImmediate);
+  await expect(bodyOn(connect(port, '127.0.0.1'))).rejects.toThrow('ECONNREFUSED');
+  goOn();
+  expect(await answer).toBe('whole');
+  await drained;
+});
+
 test('one that has not listened has nothing to give', async () => {
   standby.forwardTo(await acting(1));
   expect(await standby.giveSocketTo(own())).toBe(false);

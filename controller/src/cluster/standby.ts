@@ -70,6 +70,13 @@ export class Standby {
     return true;
   }
 
+  /** Takes nothing more, and waits until what has come is answered, but for event streams. */
+  async drain(): Promise<void> {
+    const server = await this.#listening?.catch(() => undefined);
+    server?.close();
+    await this.#forwarder.drain();
+  }
+
   /** Ends everything. */
   async stop(): Promise<void> {
     const server = await this.#listening?.catch(() => undefined);
