@@ -84,7 +84,7 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
       // what comes to the others waits for the next one by then
       await turn?.yield();
       draining.abort(new VirtkeepError('draining'));
-      const closed = [app.close(), turn?.drain(), ...(peers ? [close(peers)] : [])];
+      const closed = [app.close(), ...(turn && peers ? [turn.drain(), close(peers)] : [])];
       endConnections();
       await Promise.all(closed);
     },
