@@ -39,10 +39,11 @@ export async function serve(config: ControllerConfig, log: Logger): Promise<void
   const target = await databaseTarget(config);
   if (target.kind === 'sqlite') return act({ config, log, notifier, target });
   const stopping = new AbortController();
-  const stop = () => stopping.abort();
+  const hurry = new AbortController();
+  const stop = () => (stopping.signal.aborted ? hurry : stopping).abort();
   for (const name of SIGNALS) process.on(name, stop);
   const joined = () => notifier.ready();
-  const turn = await awaitTurn({ config, target, log, joined }, stopping.signal);
+  const turn = await awaitTurn({ config, target, log, joined, hurry: hurry.signal }, stopping.signal);
   // from here on until it serves, a signal ends the process as it would anywhere; the others wait for the end of the lease
   for (const name of SIGNALS) process.off(name, stop);
   if (turn && !stopping.signal.aborted) return act({ config, log, notifier, target: turn.target, turn });
@@ -76,6 +77,11 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   const endConnections = connectionEnder(app.server);
   const peers = turn && (await listenForPeers({ config, log, ca, handle: app.routing }));
 
+  let starting: Promise<void> | undefined;
+  const startNodes = () => {
+    starting = services.startNodes();
+    return starting;
+  };
   const shutdown = new Shutdown({
     log,
     drainTimeoutMs: config.shutdown_drain_s * 1000,
@@ -92,6 +98,8 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
       app.server.closeAllConnections();
       peers?.closeAllConnections();
       await services.stopNodes();
+      // what was just being begun needs the database to its end
+      await starting?.catch(() => {});
       await stopJanitor();
       await db.destroy();
       await turn?.end();
@@ -100,7 +108,7 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   for (const name of SIGNALS) process.on(name, () => shutdown.signal(name));
   if (turn && peers) {
     // what comes to any of them waits until nodes are there again, as far as they come soon
-    await services.startNodes();
+    await startNodes();
     await services.nodesSettled(NODES_FIRST_MS);
     if (shutdown.isServing) await turn.begin(config, (peers.address() as AddressInfo).port);
   }
@@ -110,7 +118,7 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
     notifier.ready();
   }
   // one that is alone answers while a thousand nodes are taken over
-  if (!turn && shutdown.isServing) await services.startNodes();
+  if (!turn && shutdown.isServing) await startNodes();
   await shutdown.stopped;
   notifier.close();
 }

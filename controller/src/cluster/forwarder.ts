@@ -2,7 +2,6 @@
  * Hands requests to the controller that acts, as they come, and its answers back. While none acts they wait. A request that may have
  * been taken by one that is gone is sent again only when that does no harm; of any other the client is told.
  */
-import { once } from 'node:events';
 import type { ClientRequest, IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { pipeline } from 'node:stream';
@@ -72,6 +71,7 @@ export class Forwarder {
   readonly #waiting = new Set<() => void>();
   /** Without event streams, which have no end. */
   readonly #unanswered = new Set<ServerResponse>();
+  readonly #drained = Promise.withResolvers<void>();
   #isDraining = false;
   /** The server that it belongs to takes no further ones. */
   closesConnections = false;
@@ -95,12 +95,22 @@ export class Forwarder {
     for (const go of [...this.#waiting]) go();
   }
 
-  /** Waits until what has come so far is answered. What waits for a controller to act is refused, and so is from now on what nobody takes. */
-  async drain(): Promise<void> {
+  /** Waits until all that has come is answered. What waits for a controller to act is refused, and so is from now on what nobody takes. */
+  drain(): Promise<void> {
     this.closesConnections = true;
     this.#isDraining = true;
     for (const go of [...this.#waiting]) go();
-    await Promise.all([...this.#unanswered].map(response => once(response, 'close')));
+    this.#noticeDrained();
+    return this.#drained.promise;
+  }
+
+  #forget(response: ServerResponse): void {
+    this.#unanswered.delete(response);
+    this.#noticeDrained();
+  }
+
+  #noticeDrained(): void {
+    if (this.#isDraining && this.#unanswered.size === 0) this.#drained.resolve();
   }
 
   /** A listener of `request`. */
@@ -118,10 +128,14 @@ export class Forwarder {
     const untilMs = performance.now() + WAIT_MS;
     const gone = new AbortController();
     this.#unanswered.add(response);
-    response.once('close', () => {
-      this.#unanswered.delete(response);
+    const leave = () => {
+      request.socket.off('close', leave);
+      this.#forget(response);
       gone.abort();
-    });
+    };
+    response.once('close', leave);
+    // an answer that waits behind another one on its connection does not notice the end of that
+    request.socket.once('close', leave);
     const asked: Asked = { request, response, body: await keptBody(request) };
     for (;;) {
       const place = await this.#whenPlaced(untilMs, gone.signal);
@@ -178,7 +192,7 @@ export class Forwarder {
         ...(this.closesConnections && { connection: 'close' }),
       });
       response.flushHeaders();
-      if (answer.headers['content-type']?.startsWith('text/event-stream')) this.#unanswered.delete(response);
+      if (answer.headers['content-type']?.startsWith('text/event-stream')) this.#forget(response);
       // one that breaks off must not look whole: its reader is cut off, too
       pipeline(answer, response, () => resolve('answered'));
     });

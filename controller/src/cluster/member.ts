@@ -27,6 +27,8 @@ export interface MemberOptions {
   log: Logger;
   /** It has joined: it stands by, or its turn has come. */
   joined: () => void;
+  /** What is under way is not waited for. */
+  hurry: AbortSignal;
 }
 
 export class Turn {
@@ -87,7 +89,7 @@ export class Turn {
  * @throws ConfigError when the keys in the database are not of this controller's key file; the error of the listening socket
  */
 export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): Promise<Turn | undefined> {
-  const { config, target, log, joined } = options;
+  const { config, target, log, joined, hurry } = options;
   const candidate = { holder: randomUUID(), name: hostname() };
   log.info('this controller joins those with the same database', candidate);
   const table = new LeaseTable(target);
@@ -106,7 +108,7 @@ export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): 
   };
   const taken = await takeLease(base, see, AbortSignal.any([stopping, failed.signal]));
   if (!taken) {
-    if (stopping.aborted) await drained(standby, config.shutdown_drain_s * 1000);
+    if (stopping.aborted) await drained(standby, config.shutdown_drain_s * 1000, hurry);
     await standby.stop();
     await table.close();
     failed.signal.throwIfAborted();
@@ -126,9 +128,9 @@ export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): 
   return new Turn({ lease, target: own, table, standby });
 }
 
-async function drained(standby: Standby, mostMs: number): Promise<void> {
+async function drained(standby: Standby, mostMs: number, hurry: AbortSignal): Promise<void> {
   const limit = new AbortController();
-  const late = sleep(mostMs, limit.signal).catch(() => {});
+  const late = sleep(mostMs, AbortSignal.any([limit.signal, hurry])).catch(() => {});
   await Promise.race([standby.drain(), late]);
   limit.abort();
 }
