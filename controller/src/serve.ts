@@ -77,11 +77,6 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   const endConnections = connectionEnder(app.server);
   const peers = turn && (await listenForPeers({ config, log, ca, handle: app.routing }));
 
-  let starting: Promise<void> | undefined;
-  const startNodes = () => {
-    starting = services.startNodes();
-    return starting;
-  };
   const shutdown = new Shutdown({
     log,
     drainTimeoutMs: config.shutdown_drain_s * 1000,
@@ -98,8 +93,6 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
       app.server.closeAllConnections();
       peers?.closeAllConnections();
       await services.stopNodes();
-      // what was just being begun needs the database to its end
-      await starting?.catch(() => {});
       await stopJanitor();
       await db.destroy();
       await turn?.end();
@@ -108,7 +101,7 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   for (const name of SIGNALS) process.on(name, () => shutdown.signal(name));
   if (turn && peers) {
     // what comes to any of them waits until nodes are there again, as far as they come soon
-    await startNodes();
+    await services.startNodes();
     await services.nodesSettled(NODES_FIRST_MS);
     if (shutdown.isServing) await turn.begin(config, (peers.address() as AddressInfo).port);
   }
@@ -118,7 +111,7 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
     notifier.ready();
   }
   // one that is alone answers while a thousand nodes are taken over
-  if (!turn && shutdown.isServing) await startNodes();
+  if (!turn && shutdown.isServing) await services.startNodes();
   await shutdown.stopped;
   notifier.close();
 }

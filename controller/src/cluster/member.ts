@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Server } from 'node:net';
 import { hostname } from 'node:os';
-import { sleep } from '@virtkeep/shared/abort';
+import { orAborted } from '@virtkeep/shared/abort';
 import type { Logger } from '@virtkeep/shared/log';
 import type { ControllerConfig } from '../config.ts';
 import { openKeys } from '../keys/open-keys.ts';
@@ -108,7 +108,8 @@ export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): 
   };
   const taken = await takeLease(base, see, AbortSignal.any([stopping, failed.signal]));
   if (!taken) {
-    if (stopping.aborted) await drained(standby, config.shutdown_drain_s * 1000, hurry);
+    const limit = AbortSignal.any([hurry, AbortSignal.timeout(config.shutdown_drain_s * 1000)]);
+    if (stopping.aborted) await orAborted(standby.drain(), limit).catch(() => {});
     await standby.stop();
     await table.close();
     failed.signal.throwIfAborted();
@@ -126,13 +127,6 @@ export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): 
     admit: query => admission(query, candidate.holder),
   };
   return new Turn({ lease, target: own, table, standby });
-}
-
-async function drained(standby: Standby, mostMs: number, hurry: AbortSignal): Promise<void> {
-  const limit = new AbortController();
-  const late = sleep(mostMs, AbortSignal.any([limit.signal, hurry])).catch(() => {});
-  await Promise.race([standby.drain(), late]);
-  limit.abort();
 }
 
 async function sharedAuthority(config: ControllerConfig, target: PostgresTarget) {

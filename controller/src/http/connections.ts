@@ -13,10 +13,10 @@ const LONGEST_CHECK_MS = 30_000;
 /** Slower than this nobody has to be served. */
 const SLOWEST_BYTES_PER_S = 64 * KiB;
 
-/** Options of Node's server: a head that does not arrive in time ends, and its connection with it. For bodies see `limitBodyTimes`. */
 /** Longer than proxies keep a connection that nobody uses: they end it, and never find one that is just ending. */
 const KEEP_ALIVE_MS = 75_000;
 
+/** Options of Node's server: a head that does not arrive in time ends, and its connection with it. For bodies see `limitBodyTimes`. */
 export function timeLimits({ limits }: ControllerConfig) {
   const headersTimeout = limits.request_timeout_s * 1000;
   return {

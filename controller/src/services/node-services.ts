@@ -320,6 +320,40 @@ export function createNodeServices(
     return loaded;
   };
 
+  let starting: Promise<void> | undefined;
+  async function begin(): Promise<void> {
+    await load();
+    judging = incrementals.judgeAll(stopping.signal).catch((error: unknown) => {
+      log.error('not all backups were judged after the start', { error });
+    });
+    await multiTasks.resume();
+    if (stopping.signal.aborted) return;
+    for (const { row } of inventory.nodes.values())
+      await links.add({ id: row.id, name: row.verbose_name, address: row.address });
+    links.complete();
+    if (stopping.signal.aborted) return;
+    const isClockBelieved = watchClock();
+    roundTimer = setInterval(() => {
+      void renewer.round();
+      revocations.tellAll();
+      multiTasks.resume().catch(error => log.error('tasks of many parts not looked after', { error }));
+      if (isClockBelieved()) {
+        schedules
+          .prune(daysAgo(config.keep.runs_days))
+          .catch(error => log.error('old runs not forgotten', { error }));
+        void poolForecasts.round(new Date());
+      }
+      register.prune(new Date()).catch(error => log.error('old certificates not forgotten', { error }));
+    }, ROUND_INTERVAL_MS);
+    roundTimer.unref();
+    loanReconciler.start();
+    await scheduler.resume();
+    if (times.ticks !== false && !stopping.signal.aborted) {
+      ticker.start();
+      core.notifications.start(() => clock.now());
+    }
+  }
+
   return {
     nodes,
     revocations,
@@ -346,36 +380,9 @@ export function createNodeServices(
     schedules,
     scheduler,
     load,
-    async startNodes() {
-      await load();
-      judging = incrementals.judgeAll(stopping.signal).catch((error: unknown) => {
-        log.error('not all backups were judged after the start', { error });
-      });
-      await multiTasks.resume();
-      if (stopping.signal.aborted) return;
-      for (const { row } of inventory.nodes.values())
-        await links.add({ id: row.id, name: row.verbose_name, address: row.address });
-      links.complete();
-      const isClockBelieved = watchClock();
-      roundTimer = setInterval(() => {
-        void renewer.round();
-        revocations.tellAll();
-        multiTasks.resume().catch(error => log.error('tasks of many parts not looked after', { error }));
-        if (isClockBelieved()) {
-          schedules
-            .prune(daysAgo(config.keep.runs_days))
-            .catch(error => log.error('old runs not forgotten', { error }));
-          void poolForecasts.round(new Date());
-        }
-        register.prune(new Date()).catch(error => log.error('old certificates not forgotten', { error }));
-      }, ROUND_INTERVAL_MS);
-      roundTimer.unref();
-      loanReconciler.start();
-      await scheduler.resume();
-      if (times.ticks !== false) {
-        ticker.start();
-        core.notifications.start(() => clock.now());
-      }
+    startNodes() {
+      starting = begin();
+      return starting;
     },
     nodesSettled: mostMs => links.settled(mostMs),
     async stopNodes() {
@@ -388,6 +395,8 @@ export function createNodeServices(
       await links.stop();
       await loanReconciler.stop();
       await core.notifications.stop();
+      // what was just being begun needs the database to its end
+      await starting?.catch(() => {});
       await tasks.flush();
     },
   };
