@@ -2,7 +2,8 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .SUFFIXES:
-MAKEFLAGS += --no-builtin-rules
+# two things are set up at a time: packages of Debian, and of npm
+MAKEFLAGS += --no-builtin-rules --jobs=2
 
 NODE_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x64,$(shell uname -m)))
 NODE_DIR := $(CURDIR)/node_modules/node-linux-$(NODE_ARCH)
@@ -19,18 +20,27 @@ export LAB_DIR PORT NODES GUEST
 
 DESTDIR ?=
 
-.PHONY: help setup modules web screenshots test soak unit check generate demo lab-up lab-down bench scale scale-day cluster-proof package install clean
+.PHONY: help setup packages modules test-packages postgres guest web screenshots test soak unit check generate demo lab-up lab-down bench scale scale-day cluster-proof package install clean
 
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-modules:
+packages:
 	@test/lab/setup.sh packages
+
+modules: packages
 	@test/lab/setup.sh modules
 
-setup: modules ## Installs packages, node modules and the test guests (only what is missing)
+test-packages: packages
 	@test/lab/setup.sh test-packages
+
+postgres: modules test-packages
+	@test/lab/setup.sh postgres
+
+guest: postgres
 	@test/lab/setup.sh guest
+
+setup: guest ## Installs packages, node modules and the test guests (only what is missing)
 
 web: modules ## Builds the management pages, which the controller serves at /ui/ (only when something changed)
 	@node packaging/web.ts
@@ -51,8 +61,7 @@ soak: setup ## Runs the tests that need much: a Debian guest, running and off, i
 	VIRTKEEP_YEAR_TASKS=$${VIRTKEEP_YEAR_TASKS:-500} VIRTKEEP_YEAR_SEED=$${VIRTKEEP_YEAR_SEED:-$$(date +%s)} \
 	VIRTKEEP_UNDO_SEED=$${VIRTKEEP_UNDO_SEED:-$$(date +%s)} VIRTKEEP_HOSTILE_SEED=$${VIRTKEEP_HOSTILE_SEED:-$$(date +%s)} node test/run.ts soak
 
-unit: modules web ## Runs the unit and contract tests only
-	@test/lab/setup.sh test-packages
+unit: postgres web ## Runs the unit and contract tests only
 	@node test/run.ts unit contract
 
 check: modules ## Lint, types, import directions, generated files up to date

@@ -61,8 +61,11 @@ const LANES: readonly Lane[] = [
 /** A worker that has grown beyond this is replaced before its next file: each program that a large process starts costs dear. */
 const WORKER_MEMORY = '400MB';
 
-/** Young generation of a worker, MB: tests make much that is garbage soon, and workers are not many. */
-const WORKER_HEAP = ['--max-semi-space-size=32', '--min-semi-space-size=16'];
+/**
+ * Young generation of a worker, MB: tests make much that is garbage soon, and workers are not many. All cores are busy with tests: threads
+ * that collect beside would only cost more.
+ */
+const WORKER_HEAP = ['--max-semi-space-size=32', '--min-semi-space-size=32', '--single-threaded-gc'];
 
 /** So long may a test run take to end once its results are written. */
 const LINGER_MS = 20_000;

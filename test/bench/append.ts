@@ -3,7 +3,7 @@
  * `node test/bench/append.ts [--quick] [--rounds N] [--warm] [--only plain|zstd]…`.
  *
  * Every time ends with fdatasync. Each append is undone before the next one, untimed, so all meet the same archive. Works
- * in .cache/bench (about 30 GiB) and cleans up after itself.
+ * in .cache/bench (about 15 GiB) and cleans up after itself. Small increments are those of `long.ts`.
  */
 
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -15,20 +15,22 @@ import {
   type BenchCase,
   type BenchRow,
   benchOptions,
+  CHANGE_MIB,
   command,
   dropCached,
   measuredNode,
   median,
   printTable,
+  QUICK_CHANGE_MIB,
   quietDisks,
 } from './lib.ts';
 
 const { quick, rounds, warm, only, dataMiB } = benchOptions();
 const formats = (['plain', 'zstd'] as const).filter(format => only.length === 0 || only.includes(format));
-/** Sizes of the two archives' disks, and of the increments. */
-const SMALL_MIB = dataMiB({ usualMiB: 2048, quickMiB: 128 });
+/** Sizes of the two archives' disks, and of the increment. */
+const SMALL_MIB = dataMiB({ usualMiB: 1024, quickMiB: 128 });
 const ARCHIVES_MIB = [SMALL_MIB, 4 * SMALL_MIB];
-const INCREMENTS_MIB = quick ? [16] : [55, 219];
+const INCREMENT_MIB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const root = join(import.meta.dirname, '../../.cache/bench/append');
 const runner = join(import.meta.dirname, 'archive-run.ts');
 const at = (name: string) => join(root, name);
@@ -37,7 +39,7 @@ const peaks: number[] = [];
 type Format = (typeof formats)[number];
 const ending = (format: Format) => (format === 'plain' ? 'tar' : 'tar.zst');
 const archiveOf = (sizeMiB: number, format: Format) => at(`${sizeMiB}.${ending(format)}`);
-const sourceOf = (sizeMiB: number) => at(`${sizeMiB}.increment`);
+const SOURCE = at('increment');
 
 async function ours(...args: string[]): Promise<number> {
   const measured = await measuredNode(runner, args);
@@ -53,28 +55,27 @@ async function makeArchives(): Promise<void> {
     for (const format of formats) await ours('write', image, archiveOf(sizeMiB, format), format);
     rmSync(image);
   }
-  for (const sizeMiB of INCREMENTS_MIB) writeImage(sourceOf(sizeMiB), sizeMiB * MiB, DENSE);
+  writeImage(SOURCE, INCREMENT_MIB * MiB, DENSE);
 }
 
-/** What is measured for one increment: appending it to every archive, and writing its bytes alone. */
-function casesOf(incrementMiB: number): BenchCase[] {
-  const source = sourceOf(incrementMiB);
+/** Appending the increment to every archive, and writing its bytes alone. */
+function cases(): BenchCase[] {
   const prepare = async () => {
     rmSync(at('copy'), { force: true });
     await command('sync', []);
     await quietDisks();
-    if (!warm) await dropCached(source);
+    if (!warm) await dropCached(SOURCE);
   };
   const appends = formats.flatMap(format =>
     ARCHIVES_MIB.map(sizeMiB => ({
       name: `${format} ${sizeMiB}`,
       prepare,
-      run: () => ours('append', archiveOf(sizeMiB, format), source),
+      run: () => ours('append', archiveOf(sizeMiB, format), SOURCE),
     })),
   );
-  const dd = ['bs=4M', 'conv=fdatasync', 'status=none', `if=${source}`, `of=${at('copy')}`];
+  const dd = ['bs=4M', 'conv=fdatasync', 'status=none', `if=${SOURCE}`, `of=${at('copy')}`];
   const write = async (): Promise<undefined> => await command('dd', dd).then(() => undefined);
-  const squeeze = ['-c', `zstd -q -f -T0 -3 -o "${at('copy')}" "${source}" && sync -d "${at('copy')}"`];
+  const squeeze = ['-c', `zstd -q -f -T0 -3 -o "${at('copy')}" "${SOURCE}" && sync -d "${at('copy')}"`];
   const compressed = async (): Promise<undefined> => await command('bash', squeeze).then(() => undefined);
   return [
     ...appends,
@@ -107,12 +108,12 @@ async function recompression(sizeMiB: number): Promise<number> {
   return elapsedMs;
 }
 
-async function incrementRows(incrementMiB: number, recompressed: number | undefined): Promise<BenchRow[]> {
-  const times = await alternate(rounds, casesOf(incrementMiB));
+async function incrementRows(recompressed: number | undefined): Promise<BenchRow[]> {
+  const times = await alternate(rounds, cases());
   const [small, large] = ARCHIVES_MIB as [number, number];
   return formats.flatMap(format => {
     const [inSmall, inLarge] = [middle(times, `${format} ${small}`), middle(times, `${format} ${large}`)];
-    const name = `${incrementMiB} MiB to .${ending(format)}`;
+    const name = `${INCREMENT_MIB} MiB to .${ending(format)}`;
     const rows = [
       row(`${name}: ${large} MiB archive / ${small} MiB archive`, inLarge, inSmall, 1.2),
       row(`${name} / ${WRITERS[format]}`, inLarge, middle(times, WRITERS[format]), 1.5),
@@ -139,9 +140,7 @@ async function main(): Promise<boolean> {
     await makeArchives();
     const large = ARCHIVES_MIB.at(-1)!;
     const recompressed = formats.includes('zstd') ? await recompression(large) : undefined;
-    const rows: BenchRow[] = [];
-    for (const incrementMiB of INCREMENTS_MIB)
-      rows.push(...(await incrementRows(incrementMiB, recompressed)));
+    const rows = await incrementRows(recompressed);
     if (formats.includes('zstd')) {
       const listed = await alternate(rounds, [
         { name: 'list', run: () => ours('list', archiveOf(large, 'zstd')) },
@@ -155,7 +154,7 @@ async function main(): Promise<boolean> {
       unit: 'MiB',
       target: 200,
     });
-    const title = `append: increments to archives of ${ARCHIVES_MIB.join(' and ')} MiB, median of ${rounds} alternating rounds, ${warm ? 'warm' : 'cold'} source, fdatasync included`;
+    const title = `append: an increment to archives of ${ARCHIVES_MIB.join(' and ')} MiB, median of ${rounds} alternating rounds, ${warm ? 'warm' : 'cold'} source, fdatasync included`;
     return printTable(title, rows);
   } finally {
     rmSync(root, { recursive: true, force: true });

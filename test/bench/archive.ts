@@ -23,7 +23,7 @@ import {
   printTable,
   quietDisks,
 } from './lib.ts';
-import { allocated, judgedWhereRoom, limitCases, limitOf, limitRow, type Work } from './limit.ts';
+import { allocated, alternateWithin, judgedWhereRoom, limitOf, limitRow, type Work } from './limit.ts';
 
 const { quick, rounds, warm, only, sizeMiB, dataMiB } = benchOptions();
 const wanted = (part: string): boolean => only.length === 0 || only.includes(part);
@@ -124,28 +124,26 @@ function ratio(times: Times, { name, mine, theirs, target }: Comparison): BenchR
 }
 
 /**
- * Rounds of one of ours and its peers, with the machine's limit before and after them.
+ * Rounds of one of ours between the machine's limit, and its peers in one of them.
  * @param title of the row that judges ours by the limit
  */
 async function judged(
   directory: string,
   title: string,
   work: Work,
-  { cases, mine, peers }: { cases: BenchCase[]; mine: string; peers: Comparison[] },
-): Promise<{ times: Times; rows: BenchRow[] }> {
-  // what is written is as large as what the first round left
-  for (const { prepare, run } of cases) {
-    await prepare?.();
-    await run();
-  }
-  const [before, after] = limitCases(mine, directory, work);
-  const times = await alternate(rounds, [before, ...cases, after]);
-  const row = limitRow(title, times, mine, mine);
-  const limitMs = limitOf(times, mine);
+  { mine, others, peers }: { mine: BenchCase; others: BenchCase[]; peers: Comparison[] },
+): Promise<BenchRow[]> {
+  const { name } = mine;
+  // what the limit writes is as large as what this leaves
+  await mine.prepare?.();
+  await mine.run();
+  const beside = others.map(other => ({ ...other, once: true }));
+  const times = await alternateWithin({ name, directory, work }, rounds, [...beside, mine]);
+  const limitMs = limitOf(times, name);
   const compared = peers.map(peer =>
     judgedWhereRoom(ratio(times, peer), limitMs, middle(times, peer.theirs)),
   );
-  return { times, rows: [row, ...compared] };
+  return [limitRow(title, times, name), ...compared];
 }
 
 async function plainRows(directory: string): Promise<BenchRow[]> {
@@ -153,8 +151,8 @@ async function plainRows(directory: string): Promise<BenchRow[]> {
   const at = (name: string) => join(directory, name);
   const writing = { read: at('disk.qcow2'), written: () => allocated(at('ours.tar')) };
   const write = await judged(directory, "write .tar / the disk's limit", writing, {
-    cases: [cases.cp!, cases.tar!, cases.ours!],
-    mine: 'ours',
+    mine: cases.ours!,
+    others: [cases.cp!, cases.tar!],
     peers: [
       { name: 'write .tar / cp', mine: 'ours', theirs: 'cp', target: 0.75 },
       { name: 'write .tar / GNU tar', mine: 'ours', theirs: 'tar', target: 0.6 },
@@ -162,13 +160,13 @@ async function plainRows(directory: string): Promise<BenchRow[]> {
   });
   const reading = { read: at('ours.tar'), written: () => allocated(at('out.img')) };
   const restore = await judged(directory, "restore .tar / the disk's limit", reading, {
-    cases: [cases.untar!, cases.oursExtract!],
-    mine: 'ours x',
+    mine: cases.oursExtract!,
+    others: [cases.untar!],
     peers: [{ name: 'restore .tar / tar -xf', mine: 'ours x', theirs: 'tar -x', target: 0.5 }],
   });
   for (const name of ['gnu.tar', 'ours.tar', 'cp.img', 'unpacked', 'out.img'])
     rmSync(at(name), { recursive: true, force: true });
-  return [...write.rows, ...restore.rows];
+  return [...write, ...restore];
 }
 
 async function zstdRows(directory: string): Promise<BenchRow[]> {
@@ -177,8 +175,8 @@ async function zstdRows(directory: string): Promise<BenchRow[]> {
   const image = at('disk.qcow2');
   const writing = { read: image, written: () => allocated(at('ours.tar.zst')), cores: { compress: image } };
   const write = await judged(directory, 'write .tar.zst / the limit of disk and cores', writing, {
-    cases: [cases.tarZstd!, cases.oursZstd!, cases.hashed!],
-    mine: 'ours zstd',
+    mine: cases.oursZstd!,
+    others: [cases.tarZstd!, cases.hashed!],
     peers: [
       { name: 'write .tar.zst / tar -I "zstd -T0 -3"', mine: 'ours zstd', theirs: 'tar zstd', target: 0.8 },
       { name: '.tar.zst with SHA-256 / without', mine: 'ours zstd hash', theirs: 'ours zstd' },
@@ -189,8 +187,8 @@ async function zstdRows(directory: string): Promise<BenchRow[]> {
   const archive = at('ours.tar.zst');
   const reading = { read: archive, written: () => allocated(at('out.img')), cores: { decompress: archive } };
   const restore = await judged(directory, 'restore .tar.zst / the limit of disk and cores', reading, {
-    cases: [cases.untarZstd!, cases.oursExtractZstd!],
-    mine: 'ours zstd x',
+    mine: cases.oursExtractZstd!,
+    others: [cases.untarZstd!],
     peers: [
       {
         name: 'restore .tar.zst / tar --zstd -xf',
@@ -202,9 +200,9 @@ async function zstdRows(directory: string): Promise<BenchRow[]> {
   });
   const list = await alternate(rounds, [cases.list!]);
   return [
-    ...write.rows,
+    ...write,
     { name: '.tar.zst size over single-stream zstd -3', value: growth, unit: '%', target: 0.7 },
-    ...restore.rows,
+    ...restore,
     {
       name: 'open, member list and XML of the .tar.zst',
       value: middle(list, 'list'),
@@ -229,7 +227,7 @@ async function onXfs(directory: string): Promise<BenchRow[]> {
   try {
     writeImage(join(directory, 'disk.qcow2'), imageBytes);
     const cases = casesIn(directory);
-    const times = await alternate(rounds, [cases.tar!, cases.ours!]);
+    const times = await alternate(rounds, [{ ...cases.tar!, once: true }, cases.ours!]);
     const gain = middle(times, 'tar') / middle(times, 'ours');
     const note = `${middle(times, 'ours').toFixed(0)} ms against ${middle(times, 'tar').toFixed(0)} ms`;
     return [
@@ -272,7 +270,7 @@ async function main(): Promise<boolean> {
     if (peaks.length > 0)
       rows.push({ name: 'peak memory of any of our runs', value: peak, unit: 'MiB', target: 200 });
     if (wanted('lib')) rows.push(await libzstdRow(join(here, 'disk.qcow2'), rounds));
-    const title = `archive: ${imageBytes / MiB} MiB image, median of ${rounds} alternating rounds, ${warm ? 'warm' : 'cold'} cache, fdatasync included`;
+    const title = `archive: ${imageBytes / MiB} MiB image, median of ${rounds} alternating rounds, peers in one of them, ${warm ? 'warm' : 'cold'} cache, fdatasync included`;
     return printTable(title, rows);
   } finally {
     rmSync(root, { recursive: true, force: true });

@@ -21,6 +21,8 @@ export function median(values: readonly number[]): number {
 /** One thing to be measured; `run` returns its own time in ms when it can tell better than a clock around it. */
 export interface BenchCase {
   name: string;
+  /** In the middle round only: what ours is printed beside. */
+  once?: boolean;
   /** Not timed: removes what the last round left. */
   prepare?: () => Promise<void> | void;
   run: () => Promise<number | undefined>;
@@ -28,12 +30,14 @@ export interface BenchCase {
 
 /**
  * Runs the cases one after another, `rounds` times over, so that a machine that slows down slows all of them.
- * @returns per case the times in ms, one a round
+ * @returns per case the times in ms, one for each of its rounds
  */
 export async function alternate(rounds: number, cases: readonly BenchCase[]): Promise<Map<string, number[]>> {
   const times = new Map<string, number[]>(cases.map(({ name }) => [name, []]));
+  const middle = rounds >> 1;
   for (let round = 0; round < rounds; round++)
-    for (const { name, prepare, run } of cases) {
+    for (const { name, once = false, prepare, run } of cases) {
+      if (once && round !== middle) continue;
       await prepare?.();
       const start = performance.now();
       const own = await run();

@@ -1,5 +1,5 @@
 /**
- * What this machine can do at best: its disk and its cores, measured in the same rounds as what is judged by them. A ratio to another
+ * What this machine can do at best: its disk and its cores, measured between the rounds of what is judged by them. A ratio to another
  * program says as much of that program and of the disk as of ours.
  */
 import { randomBytes } from 'node:crypto';
@@ -7,7 +7,7 @@ import { appendFileSync, existsSync, mkdtempSync, rmSync, statSync, writeFileSyn
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { MiB } from '@virtkeep/shared/units';
-import { type BenchCase, type BenchRow, command, median, quietDisks } from './lib.ts';
+import { alternate, type BenchCase, type BenchRow, command, median, quietDisks } from './lib.ts';
 
 /** What a round moves and computes. */
 export interface Work {
@@ -31,37 +31,52 @@ const WIDTH = 2;
 const ALIGNED = 4096;
 export const IN_MEMORY = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
 
+export interface Limited {
+  /** The case that the limit judges. */
+  name: string;
+  /** On the disk in question. */
+  directory: string;
+  work: Work;
+}
+
+const caseOf = (name: string): string => `${name}: limit`;
+
 /**
- * Two cases of alternating rounds, one for before and one for after what they judge: what is read is read and what is written is written
- * by the kernel directly and at the same time, then made durable; then the cores work on data in memory. The slower of both counts.
- * @param directory on the disk in question
+ * Alternating rounds with the machine's limit before the first, between them and after the last: what is read is read and what is written
+ * is written by the kernel directly and at the same time, then made durable; then the cores work on data in memory. The slower of both
+ * counts.
+ * @returns as {@link alternate} does; see {@link limitOf}
  */
-export function limitCases(name: string, directory: string, work: Work): [BenchCase, BenchCase] {
-  const one = (when: string): BenchCase => ({
-    name: `${name}: limit ${when}`,
+export async function alternateWithin(
+  { name, directory, work }: Limited,
+  rounds: number,
+  cases: readonly BenchCase[],
+): Promise<Map<string, number[]>> {
+  const limit: BenchCase = {
+    name: caseOf(name),
     prepare: async () => {
       await command('sync', []);
       await quietDisks();
     },
     run: () => limitMs(directory, work),
-  });
-  return [one('before'), one('after')];
+  };
+  const times = await alternate(rounds, [limit, ...cases]);
+  const last = await alternate(1, [limit]);
+  times.get(limit.name)!.push(...last.get(limit.name)!);
+  return times;
 }
 
-/** What the machine needs at best, ms: the middle of before and after. */
+/** What the machine needs at best, ms. */
 export const limitOf = (times: Map<string, number[]>, name: string): number =>
-  median(['before', 'after'].flatMap(when => times.get(`${name}: limit ${when}`)!));
+  median(times.get(caseOf(name))!);
 
 /** How many times as long as the machine needs at best. */
-export function limitRow(title: string, times: Map<string, number[]>, mine: string, name: string): BenchRow {
-  const [before, after] = ['before', 'after'].map(when => times.get(`${name}: limit ${when}`)!) as [
-    number[],
-    number[],
-  ];
-  const limit = limitOf(times, name);
-  const own = median(times.get(mine)!);
-  const note = `${own.toFixed(0)} ms; the machine ${median(before).toFixed(0)} ms before, ${median(after).toFixed(0)} ms after`;
-  return { name: title, value: own / limit, unit: '×', target: LIMIT_TARGET, note };
+export function limitRow(title: string, times: Map<string, number[]>, name: string): BenchRow {
+  const limits = times.get(caseOf(name))!;
+  const own = median(times.get(name)!);
+  const [least, most] = [Math.min(...limits), Math.max(...limits)];
+  const note = `${own.toFixed(0)} ms; the machine ${least.toFixed(0)} to ${most.toFixed(0)} ms`;
+  return { name: title, value: own / limitOf(times, name), unit: '×', target: LIMIT_TARGET, note };
 }
 
 /** The same for a ratio to another program: judged where the machine leaves room to be so much faster than it. */

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Brings a fresh Debian 12 or 13 to the point where tests, lab and demo can run. Every step looks first and does
 # nothing when its work is done already. The only shell of the lab: it runs before there is a Node to run anything else.
-# usage: setup.sh packages|modules|tiny-guest|test-packages|guest|soak|bench|cluster-proof
+# usage: setup.sh packages|modules|tiny-guest|test-packages|postgres|guest|soak|bench|cluster-proof
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export DEBIAN_FRONTEND=noninteractive
@@ -76,14 +76,14 @@ step_modules() {
   fi
   [ -x "$node_dir/bin/node" ] || { echo "setup: the private Node is missing: $node_dir" >&2; exit 1; }
   if ! private_node_loads zstd-napi; then
-    say "building zstd-napi from source (about half a minute)"
+    say "building zstd-napi from source (some twenty seconds)"
     # Debian's node-gyp links every addon with Debian's libnode, which crashes the private Node at its end: an empty
     # library of that name is found first.
     mkdir -p .cache/no-libnode
     ar rc .cache/no-libnode/libnode.a
     # prebuilt binaries come from outside the registry; the private Node brings its own headers
     LDFLAGS="-L$PWD/.cache/no-libnode" PATH="$node_dir/bin:$PATH" NODE_OPTIONS=--no-deprecation \
-      npm_config_build_from_source=true npm_config_nodedir="$node_dir" \
+      npm_config_build_from_source=true npm_config_nodedir="$node_dir" npm_config_jobs=max \
       quietly npm rebuild zstd-napi --loglevel=error
   fi
   local name
@@ -113,18 +113,23 @@ step_guest() {
   "$node_dir/bin/node" test/lab/zfs-fuse.ts
 }
 
-# The programs of PostgreSQL are unpacked by themselves: their package would make and start a server of the machine. It says which libraries
-# they are linked with; that of LLVM is for queries of another size.
+postgres_is_installed() { compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
+
+# The package of PostgreSQL says which libraries its programs are linked with; that of LLVM is for queries of another size.
 step_test_packages() {
   install_packages "${test_packages[@]}"
-  if ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then
+  if ! postgres_is_installed; then
     local package libraries
     apt-cache show postgresql >/dev/null 2>&1 || quietly apt-get update -q
     package=$(apt-cache depends postgresql | awk '$1 == "Depends:" { print $2 }')
     mapfile -t libraries < <(apt-cache depends "$package" | awk '$1 == "Depends:" && $2 ~ /^lib/ && $2 !~ /llvm/ { print $2 }')
     install_packages libpq5 "${libraries[@]}"
-    "$node_dir/bin/node" test/lab/postgres.ts
   fi
+}
+
+# Its programs are unpacked by themselves: their package would make and start a server of the machine.
+step_postgres() {
+  postgres_is_installed || "$node_dir/bin/node" test/lab/postgres.ts
 }
 
 # What only the long tests need: a domain controller, a guest to join to it, libguestfs.
@@ -140,9 +145,10 @@ case "${1:-}" in
   modules) step_modules ;;
   tiny-guest) step_tiny_guest ;;
   test-packages) step_test_packages ;;
+  postgres) step_postgres ;;
   guest) step_guest ;;
   soak) step_soak ;;
   bench) install_packages virtnbdbackup ;;
   cluster-proof) install_packages nftables ;;
-  *) echo "usage: setup.sh packages|modules|tiny-guest|test-packages|guest|soak|bench|cluster-proof" >&2; exit 2 ;;
+  *) echo "usage: setup.sh packages|modules|tiny-guest|test-packages|postgres|guest|soak|bench|cluster-proof" >&2; exit 2 ;;
 esac
