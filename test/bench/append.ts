@@ -10,18 +10,17 @@ import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { MiB } from '@virtkeep/shared/units';
 import { DENSE, writeImage } from './archive-data.ts';
+import { CHANGE_MIB, QUICK_CHANGE_MIB } from './guest-change.ts';
 import {
   alternate,
   type BenchCase,
   type BenchRow,
   benchOptions,
-  CHANGE_MIB,
   command,
   dropCached,
   measuredNode,
   median,
   printTable,
-  QUICK_CHANGE_MIB,
   quietDisks,
 } from './lib.ts';
 

@@ -18,7 +18,7 @@ import { type BenchRow, benchOptions, command, median, peakMiB, printTable } fro
 import { allocated, alternateWithin, judgedWhereRoom, limitOf, limitRow } from './limit.ts';
 
 const { rounds, dataMiB } = benchOptions();
-const imageBytes = dataMiB({ usualMiB: 2048, quickMiB: 256 }) * MiB;
+const imageBytes = dataMiB({ usualMiB: 1024, quickMiB: 256 }) * MiB;
 
 const DISK = 'bench.qcow2';
 const FORMS = ['.tar', '.tar.zst'] as const;

@@ -15,23 +15,22 @@ import { MiB } from '@virtkeep/shared/units';
 import { AgentAlone } from '../e2e/agent-alone.ts';
 import { Guest } from '../lab/guest.ts';
 import { writeQcow2 } from './archive-data.ts';
+import { CHANGE_MIB, changeDisk, QUICK_CHANGE_MIB } from './guest-change.ts';
 import {
   alternate,
   type BenchCase,
   type BenchRow,
   benchOptions,
-  CHANGE_MIB,
   command,
   cpuMs,
   median,
   printTable,
-  QUICK_CHANGE_MIB,
   quietDisks,
 } from './lib.ts';
 import { allocated, alternateWithin, judgedWhereRoom, limitOf, limitRow, type Work } from './limit.ts';
 
 const { quick, rounds, dataMiB } = benchOptions();
-const imageBytes = dataMiB({ usualMiB: 2048, quickMiB: 256 }) * MiB;
+const imageBytes = dataMiB({ usualMiB: 1024, quickMiB: 256 }) * MiB;
 const changeMiB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const LONG_MS = 900_000;
 
@@ -63,13 +62,6 @@ async function startGuests(lab: AgentAlone): Promise<[Guest, Guest, Guest]> {
   }
   rmSync(image);
   return guests as [Guest, Guest, Guest];
-}
-
-/** New random data at a random place of the disk, on the disk when it returns. */
-async function change(guest: Guest): Promise<void> {
-  const seek = Math.floor(Math.random() * (imageBytes / MiB - changeMiB));
-  const where = `bs=1048576 count=${changeMiB} seek=${seek} conv=notrunc,fsync`;
-  await guest.sh(`dd if=/dev/urandom of=/dev/vda ${where} 2>/dev/null`, LONG_MS);
 }
 
 async function succeeded(lab: AgentAlone, id: string) {
@@ -124,7 +116,7 @@ async function timed(
 
 async function incrementRows(bench: Bench): Promise<BenchRow[]> {
   const quiet = async (guest: Guest) => {
-    await change(guest);
+    await changeDisk(guest, { device: '/dev/vda', diskMiB: imageBytes / MiB, changeMiB });
     await command('sync', []);
     await quietDisks();
   };

@@ -7,10 +7,6 @@ import { codeCacheDirectory } from '@virtkeep/shared/code-cache';
 
 /** Helpers of all benchmarks: alternating rounds, medians, ratios against targets. */
 
-/** What a guest changes between two increments: as much as a day of a small server. */
-export const CHANGE_MIB = 219;
-export const QUICK_CHANGE_MIB = 24;
-
 /** Middle value; the mean of the two middle ones for an even count. */
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((first, second) => first - second);
@@ -155,6 +151,8 @@ export async function dropCached(path: string): Promise<void> {
 
 export interface BenchOptions {
   quick: boolean;
+  /** All of what is measured, however long that takes. */
+  full: boolean;
   rounds: number;
   /** Leave the sources in the page cache. */
   warm: boolean;
@@ -181,17 +179,19 @@ export function benchOptions(): BenchOptions {
   const { values } = parseArgs({
     options: {
       quick: { type: 'boolean' },
+      full: { type: 'boolean' },
       rounds: { type: 'string' },
       warm: { type: 'boolean' },
       only: { type: 'string', multiple: true },
       size: { type: 'string' },
     },
   });
-  const quick = values.quick ?? false;
+  const { quick = false, full = false } = values;
   const rounds = Number(values.rounds ?? 3);
   const share = Number(process.env[SHARE_VARIABLE] ?? 1);
   return {
     quick,
+    full,
     rounds,
     warm: values.warm ?? false,
     only: values.only ?? [],

@@ -22,8 +22,8 @@ const FILES = quick ? 2_000 : 20_000;
 /** One of so many files is an archive, which is read; the others are definitions. */
 const ARCHIVE_EVERY = 10;
 const CHANGES = 30;
-/** Two looks at everything. */
-const IDLE_MS = 60_000;
+/** One look at everything. */
+const IDLE_MS = 30_000;
 const MEMORY_MIB = 32;
 /** Names that go to one call of virsh. */
 const AT_ONCE = 100;

@@ -24,8 +24,8 @@ import { logIn, look } from '../e2e/web-world.ts';
 import { type BenchRow, benchOptions, median, printTable } from './lib.ts';
 
 const { quick } = benchOptions();
-const ROUNDS = quick ? 5 : 15;
-const WATCHED_MS = quick ? 4000 : 15_000;
+const ROUNDS = quick ? 5 : 9;
+const WATCHED_MS = quick ? 4000 : 10_000;
 /** What fifty backups tell together, 9 times a second each. */
 const PER_SECOND = 450;
 const TABS = 8;

@@ -3,7 +3,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { makeDataDisk } from '../lab/disks.ts';
-import type { Guest } from '../lab/guest.ts';
+import { type Guest, untilThere } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
 import type { World } from '../lab/world.ts';
 
@@ -78,7 +78,7 @@ export class LivingGuest {
     const args = ['--targetbus', 'virtio', '--driver', 'qemu', '--subdriver', 'qcow2', '--live', '--config'];
     await this.guest.node.virsh('attach-disk', this.guest.name, path, target, ...args);
     await this.guest.sh(
-      `for i in $(seq 100); do [ -b /dev/${target} ] && break; sleep 0.1; done; mkdir -p /mnt/${target}; mount -t ext4 /dev/${target} /mnt/${target}`,
+      `${untilThere(`/dev/${target}`)}; mkdir -p /mnt/${target}; mount -t ext4 /dev/${target} /mnt/${target}`,
     );
     this.#targets = [...this.#targets, target];
     return `disk ${target} added`;

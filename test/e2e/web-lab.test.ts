@@ -11,7 +11,7 @@ import { PASSWORD } from '../contract/rest/app.ts';
 import { imageOf, ovaOf, ovfOf, STREAM, signed } from '../integration/restore/appliance-lab.ts';
 import { type LabAgent, makeAgent } from '../lab/agent.ts';
 import { ADMIN, type LabController, makeController } from '../lab/controller.ts';
-import { Guest } from '../lab/guest.ts';
+import { Guest, untilThere } from '../lab/guest.ts';
 import { NODE_BIN, programFile } from '../lab/paths.ts';
 import { startWorld, type World } from '../lab/world.ts';
 import { BROWSER, goTo, logIn, look, rowOf, settled, type Watched } from './web-world.ts';
@@ -174,7 +174,7 @@ test('a disk is lent to another machine, which reads it, and is given back', asy
     .waitFor();
   expect(
     await proxy.sh(
-      'mkdir -p /tmp/d; mount -t ext4 -o ro,noload /dev/vdb /tmp/d; cat /tmp/d/what; umount /tmp/d',
+      `${untilThere('/dev/vdb')}; mkdir -p /tmp/d; mount -t ext4 -o ro,noload /dev/vdb /tmp/d; cat /tmp/d/what; umount /tmp/d`,
     ),
   ).toBe('second\n');
   await row('newer')

@@ -19,6 +19,13 @@ const LONGEST_EVENT_SECONDS = 4;
 /** So long may an answer of its agent take: a guest on a busy machine is slow, not silent. */
 const ANSWER_SECONDS = 60;
 
+/**
+ * For a guest's shell: waits until a disk that is being plugged in can be opened. Its name is there a little sooner.
+ * @param path as the guest names it
+ */
+export const untilThere = (path: string): string =>
+  `until head -c 1 ${path} >/dev/null 2>&1; do sleep 0.1; done`;
+
 /** A guest on a lab node, driven through virsh: independent of the code under test. */
 export class Guest {
   readonly node: LabNode;

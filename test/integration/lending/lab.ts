@@ -9,7 +9,7 @@ import { diskService } from '../../../agent/src/grpc/disk-service.ts';
 import { snapshotService } from '../../../agent/src/grpc/snapshot-service.ts';
 import { KEEP_LOANS, LoanReconciler } from '../../../agent/src/reconcilers/loans.ts';
 import { LENDING_STATE } from '../../../agent/src/snapshots/index.ts';
-import type { Guest } from '../../lab/guest.ts';
+import { type Guest, untilThere } from '../../lab/guest.ts';
 import { run, waitFor } from '../../lab/run.ts';
 import { CALL, InventoryLab } from '../inventory/lab.ts';
 
@@ -154,7 +154,7 @@ export function deviceOf(diskId: string): string {
 
 /** Waits in the guest until it has seen the disk: one that is asked for it in the very moment of its coming may miss that. */
 export function seesDisk(diskId: string): string {
-  return `for i in $(seq 1 1000); do grep -q ${diskId.replaceAll('-', '').slice(0, 20)} /sys/block/*/serial && break; sleep 0.1; done`;
+  return untilThere(`/dev/${deviceOf(diskId)}`);
 }
 
 /** Mounts a lent disk read-only in the guest and runs a line with it as \$M; unmounts it afterwards. */

@@ -12,7 +12,7 @@ import {
 } from '../../../agent/src/workflows/import-disk/import-disk.ts';
 import { AgentAlone, INTERRUPTED, momentsOf, type Picture } from '../../e2e/agent-alone.ts';
 import { few } from '../../lab/few.ts';
-import type { Guest } from '../../lab/guest.ts';
+import { type Guest, untilThere } from '../../lab/guest.ts';
 import { definePool, type Pool } from '../../lab/node.ts';
 import { waitFor } from '../../lab/run.ts';
 import { SmallDisk } from '../../lab/small-disk.ts';
@@ -124,9 +124,7 @@ test('a pool that went away before its turn came gets nothing', async () => {
 describe('a guest that has the disk when the import is cancelled', () => {
   test('keeps it when it has written to it, as the operation tells', async () => {
     const operation = await meanwhile('attach.after', asFurther, async id => {
-      await guest.sh(
-        'i=0; while [ ! -b /dev/vdb ] && [ $i -lt 200 ]; do sleep 0.1; i=$((i+1)); done; echo mine | dd of=/dev/vdb conv=fsync',
-      );
+      await guest.sh(`${untilThere('/dev/vdb')}; echo mine | dd of=/dev/vdb conv=fsync`);
       await alone.operations.cancel({ id });
     });
     expect(operation.state).toBe(OperationState.CANCELED);

@@ -11,7 +11,7 @@ import { MiB } from '@virtkeep/shared/units';
 import { VMDK_TEXT } from '../../../agent/src/appliance/test-kit.ts';
 import { cpus, descriptor, disk, memory, scsi, system, VMDK } from '../../../agent/src/ovf/test-kit.ts';
 import { AgentAlone, fileOf } from '../../e2e/agent-alone.ts';
-import { Guest } from '../../lab/guest.ts';
+import { Guest, untilThere } from '../../lab/guest.ts';
 import { ImportLab, newVm } from './import-lab.ts';
 
 // data, a hole, and data again
@@ -148,9 +148,7 @@ function networkFile(): string {
 
 describe('as a further disk', () => {
   const readBy = (device: string) =>
-    running.sh(
-      `i=0; while [ ! -b /dev/${device} ] && [ $i -lt 200 ]; do sleep 0.1; i=$((i+1)); done; sha256sum < /dev/${device}`,
-    );
+    running.sh(`${untilThere(`/dev/${device}`)}; sha256sum < /dev/${device}`);
 
   test.each(['disk.qcow2', 'disk.raw', 'stream.vmdk', 'disk.vhdx', 'fixed.vhd', 'disk.vdi'])(
     '%s is read by a guest that runs, and stays after its next start',
