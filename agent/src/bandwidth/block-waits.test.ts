@@ -39,7 +39,19 @@ test('the waits of running disks by the pool that they lie in', () => {
   const found = countersByPool(stats, [pool('fast', '/fast'), pool('slow', '/slow')]);
   expect(found).toEqual(
     new Map([
-      ['fast', new Map([['vm vda', { operations: 16, waitedNs: 1700 }]])],
+      [
+        'fast',
+        new Map([
+          [
+            'vm vda',
+            {
+              reads: { operations: 10, waitedNs: 1000 },
+              writes: { operations: 5, waitedNs: 500 },
+              flushes: { operations: 1, waitedNs: 200 },
+            },
+          ],
+        ]),
+      ],
       ['slow', new Map()],
     ]),
   );

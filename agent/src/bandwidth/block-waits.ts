@@ -1,13 +1,14 @@
 /** How long running VMs wait for their disks, as QEMU counts it. */
 import { type DomainStats, type Libvirt, ListDomains } from '@virtkeep/node-libvirt';
 import { type PoolPlace, poolOfPath } from '../pools/index.ts';
-import type { CountersByPool, DiskCounters } from './latency-control.ts';
+import type { CountersByPool, DiskCounters, Waits } from './latency-control.ts';
 
 /** VIR_DOMAIN_STATS_BLOCK. */
 const BLOCK_GROUP = 32;
 /** VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT: of a VM that something is being done with there are names alone, no counters. */
 const NOWAIT = 1 << 29;
-const KINDS = ['rd', 'wr', 'fl'] as const;
+/** As libvirt names them. */
+const NAMES = { reads: 'rd', writes: 'wr', flushes: 'fl' } as const;
 
 /**
  * Asks libvirt once for all of them. Waits for as long as libvirt takes: whoever gave up and asked again would have one of its threads
@@ -29,11 +30,15 @@ export function countersByPool(stats: readonly DomainStats[], pools: readonly Po
       const path = value('path');
       const pool = typeof path === 'string' ? poolOfPath(path, pools) : undefined;
       if (pool === undefined || value('rd.reqs') === undefined) continue;
-      const sum = (what: string) =>
-        KINDS.reduce((total, kind) => total + Number(value(`${kind}.${what}`) ?? 0), 0);
-      found
-        .get(pool.id)!
-        .set(`${uuid} ${value('name')}`, { operations: sum('reqs'), waitedNs: sum('times') });
+      const waits = (kind: keyof typeof NAMES): Waits => ({
+        operations: Number(value(`${NAMES[kind]}.reqs`) ?? 0),
+        waitedNs: Number(value(`${NAMES[kind]}.times`) ?? 0),
+      });
+      found.get(pool.id)!.set(`${uuid} ${value('name')}`, {
+        reads: waits('reads'),
+        writes: waits('writes'),
+        flushes: waits('flushes'),
+      });
     }
   return found;
 }

@@ -55,8 +55,24 @@ test('slowing that helps goes on, though they wait too long still', () => {
   expect(after(begun, 100, 20).rate).toBe(4 * MiB);
 });
 
+const waits = (operations: number, ms: number) => ({ operations, waitedNs: ms * 1e6 });
+const disk = (counters: Partial<DiskCounters>): DiskCounters => ({
+  reads: waits(0, 0),
+  writes: waits(0, 0),
+  flushes: waits(0, 0),
+  ...counters,
+});
+
+test('flushes that take long are not hidden by writes into a cache', () => {
+  const before = new Map([['a', disk({})]]);
+  const busy = { reads: waits(1000, 100), writes: waits(5000, 500), flushes: waits(50, 1500) };
+  expect(averageWait(before, new Map([['a', disk(busy)]]))).toBe(30);
+  // too few of them say nothing
+  expect(averageWait(before, new Map([['a', disk({ ...busy, flushes: waits(3, 900) })]]))).toBe(0.1);
+});
+
 test('only what disks did between two samples counts', () => {
-  const counters = (operations: number, ms: number): DiskCounters => ({ operations, waitedNs: ms * 1e6 });
+  const counters = (operations: number, ms: number) => disk({ writes: waits(operations, ms) });
   const before = new Map([
     ['a', counters(100, 5000)],
     ['anew', counters(100, 100)],

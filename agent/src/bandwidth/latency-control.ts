@@ -1,12 +1,17 @@
 /** How fast backups may read while running VMs wait for the disks of a pool: a multiplicative controller, pure. */
 import { MiB } from '@virtkeep/shared/units';
 
-/** What a disk of a running VM has done since that was started; both only grow. */
-export interface DiskCounters {
-  /** Reads, writes and flushes that have ended. */
+/** What guests wait for. Each is judged by itself: many writes into a cache would hide that every flush takes long. */
+export const WAITS = ['reads', 'writes', 'flushes'] as const;
+
+/** Operations that have ended, and how long all of them took. */
+export interface Waits {
   operations: number;
   waitedNs: number;
 }
+
+/** What a disk of a running VM has done since that was started; all of it only grows. */
+export type DiskCounters = Record<(typeof WAITS)[number], Waits>;
 
 /** Of the disks of running VMs, by the pool and by the disk. */
 export type CountersByPool = ReadonlyMap<string, ReadonlyMap<string, DiskCounters>>;
@@ -15,7 +20,7 @@ export type CountersByPool = ReadonlyMap<string, ReadonlyMap<string, DiskCounter
 export interface Sample {
   /** What backups have read a second since the last sample, bytes. */
   throughput: number;
-  /** Of all operations since then, ms; undefined: there were too few to tell. */
+  /** Of the kind of operations that took longest since then, ms; undefined: there were too few to tell. */
   averageWaitMs: number | undefined;
   targetMs: number;
 }
@@ -74,18 +79,27 @@ export function nextControl(control: Control, sample: Sample): Control {
   return { rate, begunAtMs, inVain, resting: 0 };
 }
 
-/** Of all disks that were there before, too, ms an operation. */
+/** Of all disks that were there before, too, ms an operation of the kind that took longest. */
 export function averageWait(
   before: ReadonlyMap<string, DiskCounters>,
   now: ReadonlyMap<string, DiskCounters>,
 ): number | undefined {
+  const waits = WAITS.map(kind => averageWaitOf(kind, before, now)).filter(wait => wait !== undefined);
+  return waits.length === 0 ? undefined : Math.max(...waits);
+}
+
+function averageWaitOf(
+  kind: (typeof WAITS)[number],
+  before: ReadonlyMap<string, DiskCounters>,
+  now: ReadonlyMap<string, DiskCounters>,
+): number | undefined {
   let [operations, waitedNs] = [0, 0];
-  for (const [disk, { operations: all, waitedNs: allNs }] of now) {
+  for (const [disk, counters] of now) {
     const earlier = before.get(disk);
     // a VM that was started anew counts from nothing
-    if (!earlier || all < earlier.operations) continue;
-    operations += all - earlier.operations;
-    waitedNs += allNs - earlier.waitedNs;
+    if (!earlier || WAITS.some(one => counters[one].operations < earlier[one].operations)) continue;
+    operations += counters[kind].operations - earlier[kind].operations;
+    waitedNs += counters[kind].waitedNs - earlier[kind].waitedNs;
   }
   return operations < FEWEST_OPERATIONS ? undefined : waitedNs / operations / 1e6;
 }

@@ -18,7 +18,7 @@ class Lab {
   questions = 0;
   /** What libvirt does: answers, fails, or says nothing. */
   libvirt: 'well' | 'away' | 'hung' = 'well';
-  readonly #disks = new Map<string, DiskCounters>();
+  readonly #disks = new Map<string, Pick<DiskCounters, 'writes'>>();
   #nowMs = 0;
   #sleepers: (() => void)[] = [];
 
@@ -29,7 +29,9 @@ class Lab {
         this.questions += 1;
         if (this.libvirt === 'away') throw new Error('libvirt is away');
         if (this.libvirt === 'hung') await new Promise(() => {});
-        const of = (id: string) => new Map([['disk', this.#disks.get(id) ?? { operations: 0, waitedNs: 0 }]]);
+        const none = { operations: 0, waitedNs: 0 };
+        const of = (id: string) =>
+          new Map([['disk', { reads: none, writes: none, flushes: none, ...this.#disks.get(id) }]]);
         return new Map(pools.map(({ id }) => [id, of(id)]));
       },
       clock: {
@@ -54,8 +56,8 @@ class Lab {
       ['fast', fastMs],
       ['slow', slowMs],
     ] as const) {
-      const { operations, waitedNs } = this.#disks.get(id) ?? { operations: 0, waitedNs: 0 };
-      this.#disks.set(id, { operations: operations + 100, waitedNs: waitedNs + 100 * ms * 1e6 });
+      const { operations, waitedNs } = this.#disks.get(id)?.writes ?? { operations: 0, waitedNs: 0 };
+      this.#disks.set(id, { writes: { operations: operations + 100, waitedNs: waitedNs + 100 * ms * 1e6 } });
     }
     this.#nowMs += seconds * 1000;
     // until the next question; and before that until it gives up waiting for the answer of the last

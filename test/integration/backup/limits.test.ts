@@ -64,7 +64,8 @@ test('one that reads from a pool whose VMs wait too long is slowed down, and say
       'more writes of the neighbour',
       async () => {
         const found = await readBlockWaits(lab.libvirt, pools);
-        const now = [...found.get(poolId)!.values()].reduce((sum, disk) => sum + disk.operations, 0);
+        const waits = [...found.get(poolId)!.values()].flatMap(disk => Object.values(disk));
+        const now = waits.reduce((sum, kind) => sum + kind.operations, 0);
         if (now < operations + 10) return undefined;
         operations = now;
         samples += 1;

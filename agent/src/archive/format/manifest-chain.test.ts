@@ -202,6 +202,37 @@ test('2,000 increments: what each writes does not grow, and opening reads some t
   expect(whyGrown(file.wholes.at(-1)!)).toBeNull();
 });
 
+describe('what was read on the way to the newest', () => {
+  async function opened() {
+    const file = await grown(200, 7);
+    const newest = file.places.at(-1)!;
+    const reader = file.reader();
+    const read = await reader.newest(await file.read(newest.dataOffset), newest.dataOffset);
+    file.reads = 0;
+    const [number] = baseNumbers(201) as [number];
+    return { file, newest, reader, read, place: file.places[number - 1]! };
+  }
+
+  test('is not read again for the next one', async () => {
+    const { file, reader, read, place } = await opened();
+    const { manifest } = await reader.base(place);
+    expect(file.reads).toBe(0);
+    // the same entries, which need no comparing
+    expect(manifest.members.every((member, index) => member === read.manifest.members[index])).toBe(true);
+  });
+
+  test('does not count when the newest lists something else', async () => {
+    const { newest, reader, read, place } = await opened();
+    for (const wrong of [{ sha256: 'f'.repeat(64) }, { digest: 'f'.repeat(64) }, { sizeBytes: 1 }]) {
+      const members = read.manifest.members.map(member =>
+        member.dataOffset === place.dataOffset ? { ...member, ...wrong } : member,
+      );
+      reader.goBy({ ...read, manifest: { ...read.manifest, members } }, newest);
+      await expect(reader.base(place)).rejects.toMatchObject({ msgKey: 'archive_damaged' });
+    }
+  });
+});
+
 test('a chain that leads forwards or in a circle is refused', async () => {
   const file = await grown(40, 6);
   const place = file.places[39]!;

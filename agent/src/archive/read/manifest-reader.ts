@@ -17,10 +17,22 @@ import type { TarSource } from './tar-source.ts';
 type Place = Pick<ManifestPlace, 'dataOffset' | 'sizeBytes'> &
   Partial<Pick<MemberRecord, 'sha256' | 'digest'>>;
 
-/** A manifest out of the file, with what was read to make it whole. */
-export interface ReadManifest {
+/** A manifest out of the file, made whole. */
+interface Whole {
   manifest: Manifest;
+  /** Of its bytes. */
   sha256: string;
+  /** See {@link Seal}. */
+  isBound: boolean;
+}
+
+/** The same with its bytes. */
+interface Parsed extends Whole {
+  bytes: Buffer;
+}
+
+/** One that is of interest for itself, and not for what continues it alone. */
+export interface ReadManifest extends Pick<Whole, 'manifest' | 'sha256'> {
   seal: Seal;
 }
 
@@ -38,8 +50,10 @@ export class ManifestReader {
   readonly #source: TarSource;
   readonly #path: string;
   /** Manifests that others continue, by their offset. */
-  readonly #bases = new Map<number, Promise<ReadManifest>>();
+  readonly #bases = new Map<number, Promise<Whole>>();
   #baseBytes = 0;
+  /** Those of them that have been read: what was found at that offset. */
+  readonly #found = new Map<number, Pick<ManifestPlace, 'sizeBytes' | 'sha256'>>();
   /** What the newest manifest lists, by offset. */
   #listed: ReadonlyMap<number, Place> | undefined;
 
@@ -50,15 +64,12 @@ export class ManifestReader {
 
   /** @throws VirtkeepError archive_damaged, archive_unsupported, io_failed */
   async read(place: Place): Promise<ReadManifest> {
-    const read = await this.#read(place);
-    this.#check(read.manifest);
-    return read;
+    return this.#sealed(await this.#read(place));
   }
 
   /** The same of bytes that were read already, and where they stand. Errors as above. */
   async newest(bytes: Buffer, dataOffset: number): Promise<ReadManifest> {
-    const read = await this.#parse(bytes, dataOffset);
-    this.#check(read.manifest);
+    const read = this.#sealed(await this.#parse(bytes, dataOffset));
     this.goBy(read, { dataOffset, sizeBytes: bytes.length });
     return read;
   }
@@ -67,12 +78,24 @@ export class ManifestReader {
   goBy({ manifest, sha256 }: ReadManifest, { dataOffset, sizeBytes }: Place): void {
     const own: Place = { dataOffset, sizeBytes, sha256 };
     this.#listed = new Map([...manifest.members, own].map(place => [place.dataOffset, place]));
-    // read before it was known what they must be
+    if (this.#wereAsListed()) return;
     this.#bases.clear();
+    this.#found.clear();
     this.#baseBytes = 0;
   }
 
-  async #read(place: Place): Promise<ReadManifest> {
+  /** Whether all that was read before it was known what it must be was just that. */
+  #wereAsListed(): boolean {
+    return (
+      this.#found.size === this.#bases.size &&
+      [...this.#found].every(([dataOffset, { sizeBytes, sha256 }]) => {
+        const listed = this.#listed!.get(dataOffset);
+        return listed?.sizeBytes === sizeBytes && (digestOf(listed) ?? sha256) === sha256;
+      })
+    );
+  }
+
+  async #read(place: Place): Promise<Parsed> {
     const { dataOffset, sizeBytes } = place;
     if (sizeBytes > MAX_MANIFEST_BYTES || dataOffset + sizeBytes > this.#source.tarBytes)
       throw this.#damaged('a manifest is too large, or behind its end');
@@ -87,7 +110,7 @@ export class ManifestReader {
     return read;
   }
 
-  async #parse(bytes: Buffer, dataOffset: number): Promise<ReadManifest> {
+  async #parse(bytes: Buffer, dataOffset: number): Promise<Parsed> {
     const part = parseManifest(bytes, this.#path);
     const { manifest, isBound } =
       part.continues === undefined
@@ -96,24 +119,33 @@ export class ManifestReader {
     if (manifest.members.length > MAX_MEMBERS || manifest.states.length > MAX_MEMBERS)
       throw this.#damaged('its manifests list too much');
     const sha256 = createHash('sha256').update(bytes).digest('hex');
+    return { manifest, sha256, isBound, bytes };
+  }
+
+  #sealed({ manifest, sha256, isBound, bytes }: Parsed): ReadManifest {
+    const fault = manifestFault(manifest);
+    if (fault !== undefined) throw this.#damaged(fault);
     return { manifest, sha256, seal: sealOf(bytes, isBound) };
   }
 
-  #check(manifest: Manifest): void {
-    const fault = manifestFault(manifest);
-    if (fault !== undefined) throw this.#damaged(fault);
-  }
-
   /** A manifest that others are going to continue. Errors as above. */
-  base(place: Place): Promise<ReadManifest> {
+  base(place: Place): Promise<Whole> {
     const base = this.#bases.get(place.dataOffset);
     if (base) return base;
     this.#baseBytes += place.sizeBytes;
     const tooMany = this.#baseBytes > MAX_CHAIN_BYTES || this.#bases.size >= MAX_CHAIN_MANIFESTS;
-    const read = tooMany ? Promise.reject(this.#damaged('its manifests are too many')) : this.#read(place);
+    const read = tooMany
+      ? Promise.reject(this.#damaged('its manifests are too many'))
+      : this.#readBase(place);
     read.catch(() => {});
     this.#bases.set(place.dataOffset, read);
     return read;
+  }
+
+  async #readBase(place: Place): Promise<Whole> {
+    const { manifest, sha256, isBound } = await this.#read(place);
+    this.#found.set(place.dataOffset, { sizeBytes: place.sizeBytes, sha256 });
+    return { manifest, sha256, isBound };
   }
 
   async #continued(
@@ -129,7 +161,7 @@ export class ManifestReader {
       try {
         const base = await this.base(place);
         const whole = wholeOf(part, base.manifest);
-        const isBound = digestOf(place) === base.sha256 && base.seal.isBound;
+        const isBound = digestOf(place) === base.sha256 && base.isBound;
         if (typeof whole !== 'string') return { manifest: whole, isBound };
         reason ??= this.#damaged(whole);
       } catch (error) {
