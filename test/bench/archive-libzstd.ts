@@ -5,7 +5,7 @@ import { type BenchRow, median } from './lib.ts';
 
 const BLOCK_BYTES = 4 * 1024 * 1024;
 /** Blocks of the image that are compressed in each round. */
-const BLOCKS = 48;
+const BLOCKS = 16;
 
 /** A compressor as both libraries offer it: one frame at level 3 with checksum into a given buffer. */
 type Compress = (into: Buffer, bytes: Buffer) => number;

@@ -25,7 +25,7 @@ import {
 } from './lib.ts';
 import { allocated, alternateWithin, judgedWhereRoom, limitOf, limitRow, type Work } from './limit.ts';
 
-const { quick, rounds, warm, only, sizeMiB, dataMiB } = benchOptions();
+const { quick, rounds, warm, only, sizeMiB, dataMiB } = benchOptions(2);
 const wanted = (part: string): boolean => only.length === 0 || only.includes(part);
 const imageBytes = (sizeMiB ?? dataMiB({ usualMiB: 1024, quickMiB: 256 })) * MiB;
 /** What shares its blocks takes as long whatever its size. */

@@ -17,7 +17,7 @@ import { writeQcow2 } from './archive-data.ts';
 import { type BenchRow, benchOptions, command, median, peakMiB, printTable } from './lib.ts';
 import { allocated, alternateWithin, judgedWhereRoom, limitOf, limitRow } from './limit.ts';
 
-const { rounds, dataMiB } = benchOptions();
+const { rounds, dataMiB } = benchOptions(2);
 const imageBytes = dataMiB({ usualMiB: 1024, quickMiB: 256 }) * MiB;
 
 const DISK = 'bench.qcow2';

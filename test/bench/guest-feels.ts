@@ -25,7 +25,7 @@ import {
 import { CHANGE_MIB, changeDisk, QUICK_CHANGE_MIB } from './guest-change.ts';
 import { alternate, type BenchCase, type BenchRow, benchOptions, median, printTable } from './lib.ts';
 
-const { quick, rounds, dataMiB } = benchOptions();
+const { quick, rounds, dataMiB } = benchOptions(2);
 const imageBytes = dataMiB({ usualMiB: 1024, quickMiB: 256, leastMiB: 1024 }) * MiB;
 const changeMiB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const QUIET_MS = quick ? 3_000 : 6_000;

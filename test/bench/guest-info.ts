@@ -1,5 +1,5 @@
 /**
- * What 100 guests tell of themselves is refreshed by one agent while lists of domains are asked for, of the agent over gRPC and
+ * What 50 guests (`--full`: 100) tell of themselves is refreshed by one agent while lists of domains are asked for, of the agent over gRPC and
  * of the controller over REST: no list may take 50 ms. `node test/bench/guest-info.ts [--quick]`
  *
  * The guests are real VMs that run and do nothing; their agents are scripts, every tenth of which hangs. The agent and the
@@ -17,8 +17,8 @@ import { startWorld, type World } from '../lab/world.ts';
 import { IdleGuests } from './guest-info-guests.ts';
 import { type BenchRow, benchOptions, median, printTable } from './lib.ts';
 
-const { quick } = benchOptions();
-const GUESTS = 100;
+const { quick, full } = benchOptions();
+const GUESTS = full ? 100 : 50;
 const HUNG_EVERY = 10;
 const ANSWERING = GUESTS - GUESTS / HUNG_EVERY;
 const REFRESH_SECONDS = 10;

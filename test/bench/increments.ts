@@ -29,7 +29,7 @@ import {
 } from './lib.ts';
 import { allocated, alternateWithin, judgedWhereRoom, limitOf, limitRow, type Work } from './limit.ts';
 
-const { quick, rounds, dataMiB } = benchOptions();
+const { quick, rounds, dataMiB } = benchOptions(2);
 const imageBytes = dataMiB({ usualMiB: 1024, quickMiB: 256 }) * MiB;
 const changeMiB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const LONG_MS = 900_000;

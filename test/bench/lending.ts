@@ -9,6 +9,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { AgentAlone } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
 import { run } from '../lab/run.ts';
+import { changeDisk } from './guest-change.ts';
 import { type BenchRow, benchOptions, median, printTable } from './lib.ts';
 
 const { rounds, quick } = benchOptions();
@@ -37,7 +38,7 @@ async function rowsOf(lab: AgentAlone, borrower: Guest, sizeGiB: number): Promis
   const { disks } = await lab.domains.get({ id: await owner.uuid() });
   const [diskId, domainId] = [disks[0]!.id, await borrower.uuid()];
   const write = () =>
-    owner.sh(`dd if=/dev/urandom of=/dev/vda bs=1048576 count=${WRITTEN_MIB} conv=fsync 2>/dev/null`);
+    changeDisk(owner, { device: '/dev/vda', diskMiB: 1024 * sizeGiB, changeMiB: WRITTEN_MIB });
   const times: [number[], number[]] = [[], []];
   for (let round = 0; round < rounds; round += 1) {
     await write();

@@ -174,8 +174,11 @@ export interface DataSizes {
 /** Variable with the part of the usual sizes that the disk of this machine is fast enough for, from 0 to 1; all when nobody measured it. */
 export const SHARE_VARIABLE = 'VIRTKEEP_BENCH_SHARE';
 
-/** Options every benchmark has. */
-export function benchOptions(): BenchOptions {
+/**
+ * Options every benchmark has.
+ * @param usualRounds two where each takes long and the limit of the machine, or what a guest feels in quiet, is measured beside
+ */
+export function benchOptions(usualRounds = 3): BenchOptions {
   const { values } = parseArgs({
     options: {
       quick: { type: 'boolean' },
@@ -187,7 +190,7 @@ export function benchOptions(): BenchOptions {
     },
   });
   const { quick = false, full = false } = values;
-  const rounds = Number(values.rounds ?? 3);
+  const rounds = Number(values.rounds ?? usualRounds);
   const share = Number(process.env[SHARE_VARIABLE] ?? 1);
   return {
     quick,

@@ -1,5 +1,5 @@
 /**
- * What one more increment costs in a long life: to an archive of 1,000 states (`--full`: 2,000) against one of 20, and against writing
+ * What one more increment costs in a long life: to an archive of 500 states (`--full`: 2,000) against one of 20, and against writing
  * the same bytes: `node test/bench/long.ts [--quick] [--full] [--rounds N]`. Hashes are on; every time ends with fdatasync.
  *
  * Works in .cache/bench/long and cleans up after itself.
@@ -22,7 +22,7 @@ import {
 import { IN_MEMORY } from './limit.ts';
 
 const { quick, full, rounds } = benchOptions();
-const STATES = quick ? [5, 50] : [20, full ? 2000 : 1000];
+const STATES = quick ? [5, 50] : [20, full ? 2000 : 500];
 const INCREMENT_MIB = 55;
 const FORMS = ['plain', 'zstd'] as const;
 type Form = (typeof FORMS)[number];

@@ -15,7 +15,7 @@ import { writeQcow2 } from './archive-data.ts';
 import { feltRow, type Latency, latencyDuring, latencyTargetsOf, settle, startWriting } from './felt.ts';
 import { alternate, type BenchRow, benchOptions, median, peakMiB, printTable } from './lib.ts';
 
-const { quick, rounds, dataMiB } = benchOptions();
+const { quick, rounds, dataMiB } = benchOptions(2);
 const imageBytes = dataMiB({ usualMiB: 512, quickMiB: 64, leastMiB: 256 }) * MiB;
 const AT_ONCE = 8;
 const QUIET_SECONDS = quick ? 3 : 6;

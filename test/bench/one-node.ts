@@ -20,7 +20,7 @@ const FEW_VMS = 10;
 const VMS = quick ? 50 : 500;
 const FILES = quick ? 2_000 : 20_000;
 /** One of so many files is an archive, which is read; the others are definitions. */
-const ARCHIVE_EVERY = 10;
+const ARCHIVE_EVERY = 40;
 const CHANGES = 30;
 /** One look at everything. */
 const IDLE_MS = 30_000;
