@@ -2,8 +2,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .SUFFIXES:
-# two things are set up at a time: packages of Debian, and of npm
-MAKEFLAGS += --no-builtin-rules --jobs=2
+MAKEFLAGS += --no-builtin-rules
+# Packages of Debian and of npm come at the same time; several goals are made one after the other.
+ifeq ($(word 2,$(MAKECMDGOALS)),)
+MAKEFLAGS += --jobs=2
+endif
 
 NODE_ARCH := $(patsubst aarch64,arm64,$(patsubst x86_64,x64,$(shell uname -m)))
 NODE_DIR := $(CURDIR)/node_modules/node-linux-$(NODE_ARCH)
@@ -25,6 +28,7 @@ DESTDIR ?=
 help: ## Lists the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
+# One after the other, since dpkg has one lock: packages, test-packages, postgres, guest.
 packages:
 	@test/lab/setup.sh packages
 

@@ -24,10 +24,10 @@ import {
   quietDisks,
 } from './lib.ts';
 
-const { quick, rounds, warm, only, dataMiB } = benchOptions();
+const { quick, rounds, warm, only } = benchOptions();
 const formats = (['plain', 'zstd'] as const).filter(format => only.length === 0 || only.includes(format));
 /** Sizes of the two archives' disks, and of the increment. */
-const SMALL_MIB = dataMiB({ usualMiB: 1024, quickMiB: 128 });
+const SMALL_MIB = quick ? 128 : 1024;
 const ARCHIVES_MIB = [SMALL_MIB, 4 * SMALL_MIB];
 const INCREMENT_MIB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const root = join(import.meta.dirname, '../../.cache/bench/append');

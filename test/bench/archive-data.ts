@@ -18,9 +18,9 @@ const BLOCK_BYTES = 4096;
 const SAMPLE_BYTES = 64 * CHUNK_BYTES;
 const CONVERT_MS = 900_000;
 /** Of 16 chunks: one is a hole, three are incompressible (media, encrypted), the rest is what a system disk holds. */
-const PATTERN = 'uuurUuuuruhUuuru';
+const PATTERN = 'uuuruuuuruhuuuru';
 /** The same without holes. */
-export const DENSE = 'uuurUuuuruuUuuru';
+export const DENSE = 'uuuruuuuruuuuuru';
 
 /**
  * Writes a disk-like image: files of /usr in a fixed order, pseudo-random bytes from a fixed key, holes.

@@ -20,7 +20,7 @@ export interface Change {
 /** New data that cannot be compressed at a random place of a guest's disk, on the disk when it returns. */
 export async function changeDisk(guest: Guest, { device, diskMiB, changeMiB }: Change): Promise<void> {
   const from = Math.floor(Math.random() * (diskMiB - changeMiB));
-  const script = `dd if=/dev/urandom of=/tmp/noise bs=1048576 count=${NOISE_MIB}
+  const script = `dd if=/dev/urandom of=/tmp/noise bs=1048576 count=${NOISE_MIB} || exit 1
     at=${from}; end=${from + changeMiB}
     while [ $at -lt $end ]; do
       count=$((end - at)); [ $count -gt ${NOISE_MIB} ] && count=${NOISE_MIB}

@@ -17,7 +17,7 @@ export function median(values: readonly number[]): number {
 /** One thing to be measured; `run` returns its own time in ms when it can tell better than a clock around it. */
 export interface BenchCase {
   name: string;
-  /** In the middle round only: what ours is printed beside. */
+  /** In the middle round only: what is not judged by its median. */
   once?: boolean;
   /** Not timed: removes what the last round left. */
   prepare?: () => Promise<void> | void;
@@ -176,7 +176,7 @@ export const SHARE_VARIABLE = 'VIRTKEEP_BENCH_SHARE';
 
 /**
  * Options every benchmark has.
- * @param usualRounds two where each takes long and the limit of the machine, or what a guest feels in quiet, is measured beside
+ * @param usualRounds fewer where each takes long, and what it is judged by is measured in each, too
  */
 export function benchOptions(usualRounds = 3): BenchOptions {
   const { values } = parseArgs({

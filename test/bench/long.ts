@@ -66,7 +66,10 @@ async function makeArchives(): Promise<void> {
       const grown = join(memory, basename(plain));
       await ours('write', at('disk'), grown, 'plain', 'hash');
       await ours('grow', grown, String(states));
-      for (const ending of ['', '.sha256']) copyFileSync(`${grown}${ending}`, `${plain}${ending}`);
+      for (const ending of ['', '.sha256']) {
+        copyFileSync(`${grown}${ending}`, `${plain}${ending}`);
+        rmSync(`${grown}${ending}`);
+      }
       await ours('convert', plain, archiveOf(states, 'zstd'), 'zstd');
     }
   } finally {

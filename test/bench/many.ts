@@ -144,7 +144,7 @@ async function main(): Promise<boolean> {
   const lab = await AgentAlone.start({ limits: { concurrent_operations: AT_ONCE } });
   try {
     const rows = await measure(lab);
-    const title = `eight backups at once, ${imageBytes / MiB} MiB of data each, median of ${rounds} alternating rounds`;
+    const title = `eight backups at once, ${imageBytes / MiB} MiB of data each, median of ${rounds} alternating rounds; those that give way, in one of them`;
     return printTable(title, rows);
   } finally {
     await lab.stop();

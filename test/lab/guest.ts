@@ -24,7 +24,7 @@ const ANSWER_SECONDS = 60;
  * @param path as the guest names it
  */
 export const untilThere = (path: string): string =>
-  `until head -c 1 ${path} >/dev/null 2>&1; do sleep 0.1; done`;
+  `i=0; until head -c 1 ${path} >/dev/null 2>&1; do i=$((i + 1)); [ $i -lt 1000 ] || exit 1; sleep 0.1; done`;
 
 /** A guest on a lab node, driven through virsh: independent of the code under test. */
 export class Guest {

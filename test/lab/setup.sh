@@ -127,7 +127,7 @@ step_test_packages() {
   fi
 }
 
-# Its programs are unpacked by themselves: their package would make and start a server of the machine.
+# The programs of PostgreSQL are unpacked by themselves: their package would make and start a server of the machine.
 step_postgres() {
   postgres_is_installed || "$node_dir/bin/node" test/lab/postgres.ts
 }

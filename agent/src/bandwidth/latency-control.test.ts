@@ -1,21 +1,22 @@
 import { expect, test } from '@jest/globals';
 import { MiB } from '@virtkeep/shared/units';
 import {
-  averageWait,
+  averageWaits,
   type Control,
   type DiskCounters,
   FREE,
+  longestOf,
   nextControl,
   UNBOUNDED,
 } from './latency-control.ts';
 
 const TARGET = 10;
-const sample = (averageWaitMs: number | undefined, throughput = 400 * MiB) => ({
-  averageWaitMs,
+const sample = (waitMs: number | undefined, throughput = 400 * MiB) => ({
+  waitsMs: waitMs === undefined ? {} : { all: waitMs },
   throughput,
   targetMs: TARGET,
 });
-const slowed = (rate: number, begunAtMs = 30): Control => ({ ...FREE, rate, begunAtMs });
+const slowed = (rate: number, allMs = 30): Control => ({ ...FREE, rate, begunAtMs: { all: allMs } });
 const rateAfter = (control: Control, ...[waitMs, throughput]: Parameters<typeof sample>) =>
   nextControl(control, sample(waitMs, throughput)).rate;
 
@@ -65,10 +66,27 @@ const disk = (counters: Partial<DiskCounters>): DiskCounters => ({
 
 test('flushes that take long are not hidden by writes into a cache', () => {
   const before = new Map([['a', disk({})]]);
-  const busy = { reads: waits(1000, 100), writes: waits(5000, 500), flushes: waits(50, 1500) };
-  expect(averageWait(before, new Map([['a', disk(busy)]]))).toBe(30);
-  // too few of them say nothing
-  expect(averageWait(before, new Map([['a', disk({ ...busy, flushes: waits(3, 900) })]]))).toBe(0.1);
+  const busy = { reads: waits(1000, 500), writes: waits(5000, 500), flushes: waits(50, 5050) };
+  const found = averageWaits(before, new Map([['a', disk(busy)]]));
+  expect(found).toEqual({ reads: 0.5, writes: 0.1, flushes: 101, all: 1 });
+  expect(longestOf(found)).toBe(101);
+});
+
+test('few say nothing, unless they take long or are enough with others', () => {
+  const since = (now: Partial<DiskCounters>) =>
+    averageWaits(new Map([['a', disk({})]]), new Map([['a', disk(now)]]));
+  expect(since({ flushes: waits(3, 30) })).toEqual({});
+  expect(since({ flushes: waits(3, 480) })).toEqual({ flushes: 160, all: 160 });
+  expect(since({ writes: waits(3, 60), flushes: waits(3, 120) })).toEqual({ all: 30 });
+});
+
+test('what waits too long still is held against what it waited before, and nothing else', () => {
+  const begun = nextControl(FREE, { ...sample(0), waitsMs: { flushes: 100, reads: 30 } });
+  // flushes are well; reads have a limit of their own
+  const now = (control: Control) =>
+    nextControl(control, { ...sample(0, control.rate), waitsMs: { flushes: 5, reads: 30 } });
+  const helpless = Array.from({ length: 40 }).reduce<Control>(now, begun);
+  expect([helpless.rate, helpless.resting > 0]).toEqual([UNBOUNDED, true]);
 });
 
 test('only what disks did between two samples counts', () => {
@@ -83,6 +101,6 @@ test('only what disks did between two samples counts', () => {
     ['anew', counters(10, 90_000)],
     ['new', counters(1000, 90_000)],
   ]);
-  expect(averageWait(before, now)).toBe(20);
-  expect(averageWait(before, before)).toBeUndefined();
+  expect(averageWaits(before, now)).toEqual({ writes: 20, all: 20 });
+  expect(averageWaits(before, before)).toEqual({});
 });

@@ -1,8 +1,9 @@
 /** How fast backups may read while running VMs wait for the disks of a pool: a multiplicative controller, pure. */
 import { MiB } from '@virtkeep/shared/units';
 
-/** What guests wait for. Each is judged by itself: many writes into a cache would hide that every flush takes long. */
-export const WAITS = ['reads', 'writes', 'flushes'] as const;
+/** What guests wait for. */
+export const KINDS = ['reads', 'writes', 'flushes'] as const;
+export type Kind = (typeof KINDS)[number];
 
 /** Operations that have ended, and how long all of them took. */
 export interface Waits {
@@ -11,25 +12,31 @@ export interface Waits {
 }
 
 /** What a disk of a running VM has done since that was started; all of it only grows. */
-export type DiskCounters = Record<(typeof WAITS)[number], Waits>;
+export type DiskCounters = Record<Kind, Waits>;
 
 /** Of the disks of running VMs, by the pool and by the disk. */
 export type CountersByPool = ReadonlyMap<string, ReadonlyMap<string, DiskCounters>>;
+
+/**
+ * How long operations have taken on the average, ms, of all kinds together and of each: many writes into a cache would hide that every flush
+ * takes long. What there were too few of is absent.
+ */
+export type AverageWaits = Partial<Record<Kind | 'all', number>>;
 
 /** What one sample of a pool tells. */
 export interface Sample {
   /** What backups have read a second since the last sample, bytes. */
   throughput: number;
-  /** Of the kind of operations that took longest since then, ms; undefined: there were too few to tell. */
-  averageWaitMs: number | undefined;
+  /** Since then. */
+  waitsMs: AverageWaits;
   targetMs: number;
 }
 
 export interface Control {
   /** What backups may read a second until the next sample, all of the pool together, bytes. */
   rate: number;
-  /** How long VMs waited when the slowing began, ms; undefined: nothing is slowed. */
-  begunAtMs: number | undefined;
+  /** How long VMs waited when the slowing began; undefined: nothing is slowed. */
+  begunAtMs: AverageWaits | undefined;
   /** Samples in a row that found them waiting too long though backups were as slow as they may be. */
   inVain: number;
   /** Samples that are left of a time in which nothing is slowed, because it was in vain. */
@@ -41,8 +48,9 @@ export const UNBOUNDED = 1e12;
 export const FREE: Control = { rate: UNBOUNDED, begunAtMs: undefined, inVain: 0, resting: 0 };
 /** Backups are not slowed down below this, all of a pool together, bytes per second: a layer of each VM grows meanwhile. */
 const SLOWEST = 4 * MiB;
-/** Fewer operations than these say nothing of their storage. */
+/** Fewer operations than these say nothing of their storage, unless they have taken so long together. */
 const FEWEST_OPERATIONS = 4;
+const TELLING_NS = 250e6;
 // Steps are parts of the rate, not bytes: storage differs a thousandfold, and from the slowest to the fastest it is half a minute so.
 const DOWN = 0.75;
 const DOWN_FAST = 0.5;
@@ -56,7 +64,8 @@ const BETTER = 0.7;
 const REST = 240;
 
 /** The rate until the next sample: down from what was really read, up from what was allowed. */
-function nextRate(rate: number, { throughput, averageWaitMs, targetMs }: Sample): number {
+function nextRate(rate: number, { throughput, waitsMs, targetMs }: Sample): number {
+  const averageWaitMs = longestOf(waitsMs);
   if (averageWaitMs === undefined || averageWaitMs < ROOM * targetMs) return Math.min(UNBOUNDED, rate * UP);
   // nothing was read: they wait for something else
   if (averageWaitMs <= targetMs || throughput === 0) return rate;
@@ -70,36 +79,44 @@ function nextRate(rate: number, { throughput, averageWaitMs, targetMs }: Sample)
  */
 export function nextControl(control: Control, sample: Sample): Control {
   if (control.resting > 0) return { ...FREE, resting: control.resting - 1 };
-  const { averageWaitMs = 0, targetMs } = sample;
+  const { waitsMs, targetMs } = sample;
   const rate = nextRate(control.rate, sample);
   if (rate >= UNBOUNDED) return FREE;
-  const begunAtMs = control.begunAtMs ?? averageWaitMs;
-  const inVain = rate === SLOWEST && averageWaitMs > targetMs ? control.inVain + 1 : 0;
-  if (inVain >= MOST_IN_VAIN && averageWaitMs > BETTER * begunAtMs) return { ...FREE, resting: REST };
+  const begunAtMs = control.begunAtMs ?? waitsMs;
+  const late = WAITS.filter(one => (waitsMs[one] ?? 0) > targetMs);
+  const inVain = rate === SLOWEST && late.length > 0 ? control.inVain + 1 : 0;
+  const noneIsBetter = late.every(one => waitsMs[one]! > BETTER * (begunAtMs[one] ?? 0));
+  if (inVain >= MOST_IN_VAIN && noneIsBetter) return { ...FREE, resting: REST };
   return { rate, begunAtMs, inVain, resting: 0 };
 }
 
-/** Of all disks that were there before, too, ms an operation of the kind that took longest. */
-export function averageWait(
-  before: ReadonlyMap<string, DiskCounters>,
-  now: ReadonlyMap<string, DiskCounters>,
-): number | undefined {
-  const waits = WAITS.map(kind => averageWaitOf(kind, before, now)).filter(wait => wait !== undefined);
-  return waits.length === 0 ? undefined : Math.max(...waits);
+/** Undefined: nothing is known. */
+export function longestOf(waitsMs: AverageWaits): number | undefined {
+  const known = Object.values(waitsMs);
+  return known.length === 0 ? undefined : Math.max(...known);
 }
 
-function averageWaitOf(
-  kind: (typeof WAITS)[number],
+/** Of all disks that were there before, too. */
+export function averageWaits(
   before: ReadonlyMap<string, DiskCounters>,
   now: ReadonlyMap<string, DiskCounters>,
-): number | undefined {
-  let [operations, waitedNs] = [0, 0];
+): AverageWaits {
+  const since = { reads: nothing(), writes: nothing(), flushes: nothing(), all: nothing() };
   for (const [disk, counters] of now) {
     const earlier = before.get(disk);
     // a VM that was started anew counts from nothing
-    if (!earlier || WAITS.some(one => counters[one].operations < earlier[one].operations)) continue;
-    operations += counters[kind].operations - earlier[kind].operations;
-    waitedNs += counters[kind].waitedNs - earlier[kind].waitedNs;
+    if (!earlier || KINDS.some(kind => counters[kind].operations < earlier[kind].operations)) continue;
+    for (const kind of KINDS)
+      for (const sum of [since[kind], since.all]) {
+        sum.operations += counters[kind].operations - earlier[kind].operations;
+        sum.waitedNs += counters[kind].waitedNs - earlier[kind].waitedNs;
+      }
   }
-  return operations < FEWEST_OPERATIONS ? undefined : waitedNs / operations / 1e6;
+  const told = WAITS.filter(
+    one => since[one].operations >= FEWEST_OPERATIONS || since[one].waitedNs >= TELLING_NS,
+  );
+  return Object.fromEntries(told.map(one => [one, since[one].waitedNs / since[one].operations / 1e6]));
 }
+
+const nothing = (): Waits => ({ operations: 0, waitedNs: 0 });
+const WAITS = [...KINDS, 'all'] as const;

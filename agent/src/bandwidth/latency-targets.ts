@@ -1,6 +1,6 @@
 /**
- * Backups give way to running VMs. A data pool may have a target: how long VMs of this node may wait for its disks, on the average. While they
- * wait longer, what backups read that come from the pool or go to it is slowed down, all of them together, and let go again when they wait
+ * Backups give way to running VMs. A data pool may have a target: how long VMs of this node may wait for its disks, on the average of reads,
+ * of writes and of flushes. While they wait longer, what backups read that come from the pool or go to it is slowed down, all of them together, and let go again when they wait
  * less (`latency-control.ts`). The counters of QEMU are sampled for as long as somebody keeps to a target.
  */
 import { reasonOf } from '@virtkeep/shared/errors';
@@ -8,11 +8,13 @@ import type { Logger } from '@virtkeep/shared/log';
 import { MiB } from '@virtkeep/shared/units';
 import type { PoolPlace } from '../pools/index.ts';
 import {
-  averageWait,
+  type AverageWaits,
+  averageWaits,
   type Control,
   type CountersByPool,
   type DiskCounters,
   FREE,
+  longestOf,
   nextControl,
   UNBOUNDED,
 } from './latency-control.ts';
@@ -191,31 +193,31 @@ export class LatencyTargets {
         pools: this.pools,
       });
     this.#isUnknown = true;
-    for (const watched of this.#watched.values()) this.#move(watched, undefined, 0);
+    for (const watched of this.#watched.values()) this.#move(watched, {}, 0);
     for (const member of this.#members) this.#tell(member);
   }
 
   #judge(found: CountersByPool, seconds: number): void {
     for (const [id, watched] of this.#watched) {
       const now = found.get(id) ?? new Map<string, DiskCounters>();
-      const waitMs = averageWait(watched.counters, now);
+      const waitsMs = averageWaits(watched.counters, now);
       // one that something is being done with is left out of a sample
       watched.counters = new Map([...watched.counters, ...now]);
       const throughput = seconds > 0 ? watched.readBytes / seconds : 0;
       watched.readBytes = 0;
-      this.#move(watched, waitMs, throughput);
+      this.#move(watched, waitsMs, throughput);
     }
     for (const member of this.#members) this.#tell(member);
   }
 
-  #move(watched: Watched, averageWaitMs: number | undefined, throughput: number): void {
+  #move(watched: Watched, waitsMs: AverageWaits, throughput: number): void {
     const { pool, targetMs } = watched.target;
-    const control = nextControl(watched.control, { throughput, averageWaitMs, targetMs });
+    const control = nextControl(watched.control, { throughput, waitsMs, targetMs });
     if (control.rate !== watched.control.rate) this.#limits.change(pool.id, control.rate);
     watched.control = control;
     const binds = control.rate < UNBOUNDED && control.rate < BINDS * throughput;
     watched.text = binds
-      ? `Reading at most ${Math.round(control.rate / MiB)} MiB/s: VMs wait ${(averageWaitMs ?? 0).toFixed(1)} ms for disks of ${pool.name}, whose target is ${targetMs} ms.`
+      ? `Reading at most ${Math.round(control.rate / MiB)} MiB/s: VMs wait ${(longestOf(waitsMs) ?? 0).toFixed(1)} ms for disks of ${pool.name}, whose target is ${targetMs} ms.`
       : '';
   }
 

@@ -31,7 +31,7 @@ interface Parsed extends Whole {
   bytes: Buffer;
 }
 
-/** One that is of interest for itself, and not for what continues it alone. */
+/** A manifest that somebody asked for by itself, and not for another that continues it. */
 export interface ReadManifest extends Pick<Whole, 'manifest' | 'sha256'> {
   seal: Seal;
 }
@@ -41,7 +41,8 @@ export interface ReadManifest extends Pick<Whole, 'manifest' | 'sha256'> {
  * damaged manifest one of its successors is taken, which says the same.
  *
  * The newest one lists all others. Once it is known, each is read by what it says of them and not by what they say of one
- * another: those of before signatures list no digests, and a signature stands for what the newest one lists.
+ * another: those of before signatures list no digests, and a signature stands for what the newest one lists. What was read on the way to
+ * it is kept when all of that is as it says.
  *
  * A chain goes backwards in the file, each manifest in it is read once, and all of them together are bounded, so that a
  * forged archive cannot keep the reader busy.
@@ -78,14 +79,14 @@ export class ManifestReader {
   goBy({ manifest, sha256 }: ReadManifest, { dataOffset, sizeBytes }: Place): void {
     const own: Place = { dataOffset, sizeBytes, sha256 };
     this.#listed = new Map([...manifest.members, own].map(place => [place.dataOffset, place]));
-    if (this.#wereAsListed()) return;
+    if (this.#basesAreAsListed()) return;
     this.#bases.clear();
     this.#found.clear();
     this.#baseBytes = 0;
   }
 
   /** Whether all that was read before it was known what it must be was just that. */
-  #wereAsListed(): boolean {
+  #basesAreAsListed(): boolean {
     return (
       this.#found.size === this.#bases.size &&
       [...this.#found].every(([dataOffset, { sizeBytes, sha256 }]) => {

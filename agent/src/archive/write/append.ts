@@ -44,7 +44,7 @@ interface End {
 export class ArchiveAppender extends MemberWriter {
   readonly path: string;
   readonly format: ArchiveFormat;
-  /** Newest manifest before the extension. */
+  /** Newest manifest before the extension. Not to be changed in place: entries that are those of what it continues are not compared. */
   readonly manifest: Manifest;
   /** Members before the extension, in file order, the manifests included. */
   readonly members: readonly ArchiveMember[];
