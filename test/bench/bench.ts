@@ -1,6 +1,6 @@
 /**
  * All benchmarks, one after the other, each in a process of its own, of the programs as they are shipped; fails when a target is missed.
- * Together they take a quarter of an hour. How much data they move depends on the disk, so that a slow one does not take hours: `--full`
+ * Together they take some twenty minutes. How much data they move depends on the disk, so that a slow one does not take hours: `--full`
  * moves all of it, and lets archives grow older.
  */
 import { execFileSync, spawn } from 'node:child_process';
