@@ -21,7 +21,8 @@ export type CountersByPool = ReadonlyMap<string, ReadonlyMap<string, DiskCounter
  * How long operations have taken on the average, ms, of all kinds together and of each: many writes into a cache would hide that every flush
  * takes long. What there were too few of is absent.
  */
-export type AverageWaits = Partial<Record<Kind | 'all', number>>;
+export type AverageWaits = Partial<Record<(typeof WAITS)[number], number>>;
+const WAITS = [...KINDS, 'all'] as const;
 
 /** What one sample of a pool tells. */
 export interface Sample {
@@ -119,4 +120,3 @@ export function averageWaits(
 }
 
 const nothing = (): Waits => ({ operations: 0, waitedNs: 0 });
-const WAITS = [...KINDS, 'all'] as const;
