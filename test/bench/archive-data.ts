@@ -22,20 +22,20 @@ const PATTERN = 'uuuruuuuruhuuuru';
 /** The same without holes. */
 export const DENSE = 'uuuruuuuruuuuuru';
 
+let sample: Buffer | undefined;
+
 /**
  * Writes a disk-like image: files of /usr in a fixed order, pseudo-random bytes from a fixed key, holes.
  * The same machine yields the same image every time.
  */
 export function writeImage(path: string, sizeBytes: number, pattern = PATTERN): void {
   const fd = openSync(path, 'w');
-  const sample = sampleOf('/usr');
-  let used = 0;
+  sample ??= sampleOf('/usr');
   const cipher = createCipheriv('aes-128-ctr', Buffer.alloc(16, 7), Buffer.alloc(16));
   for (let at = 0; at < sizeBytes; at += CHUNK_BYTES) {
     const kind = pattern[(at / CHUNK_BYTES) % pattern.length];
     if (kind === 'h') continue;
-    const from = (used * CHUNK_BYTES) % SAMPLE_BYTES;
-    if (kind === 'u') used += 1;
+    const from = at % SAMPLE_BYTES;
     const bytes =
       kind === 'r' ? cipher.update(Buffer.alloc(CHUNK_BYTES)) : sample.subarray(from, from + CHUNK_BYTES);
     writeSync(fd, bytes, 0, Math.min(CHUNK_BYTES, sizeBytes - at), at);
@@ -65,13 +65,13 @@ function* walk(directory: string): Generator<string> {
 
 /** Files of /usr as a file system has them, each from a multiple of 4096 on: reading small files takes longer than all that is measured. */
 function sampleOf(root: string): Buffer {
-  const sample = Buffer.alloc(SAMPLE_BYTES);
+  const files = Buffer.alloc(SAMPLE_BYTES);
   let at = 0;
   for (const path of walk(root)) {
     const bytes = readFileSync(path);
-    bytes.copy(sample, at);
+    bytes.copy(files, at);
     at += Math.ceil(bytes.length / BLOCK_BYTES) * BLOCK_BYTES;
-    if (at >= sample.length) break;
+    if (at >= files.length) break;
   }
-  return sample;
+  return files;
 }

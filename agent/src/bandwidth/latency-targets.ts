@@ -1,7 +1,8 @@
 /**
  * Backups give way to running VMs. A data pool may have a target: how long VMs of this node may wait for its disks, on the average of reads,
- * of writes and of flushes. While they wait longer, what backups read that come from the pool or go to it is slowed down, all of them together, and let go again when they wait
- * less (`latency-control.ts`). The counters of QEMU are sampled for as long as somebody keeps to a target.
+ * of writes and of flushes. While they wait longer, what backups read that come from the pool or go to it is slowed down, all of them
+ * together, and let go again when they wait less (`latency-control.ts`). The counters of QEMU are sampled for as long as somebody keeps to a
+ * target.
  */
 import { reasonOf } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';

@@ -31,6 +31,14 @@ interface Parsed extends Whole {
   bytes: Buffer;
 }
 
+/** A manifest that others continue. */
+interface Base {
+  whole: Promise<Whole>;
+  sizeBytes: number;
+  /** Of its bytes, once they have been read and are well. */
+  sha256?: string;
+}
+
 /** A manifest that somebody asked for by itself, and not for another that continues it. */
 export interface ReadManifest extends Pick<Whole, 'manifest' | 'sha256'> {
   seal: Seal;
@@ -51,10 +59,8 @@ export class ManifestReader {
   readonly #source: TarSource;
   readonly #path: string;
   /** Manifests that others continue, by their offset. */
-  readonly #bases = new Map<number, Promise<Whole>>();
+  readonly #bases = new Map<number, Base>();
   #baseBytes = 0;
-  /** Those of them that have been read: what was found at that offset. */
-  readonly #found = new Map<number, Pick<ManifestPlace, 'sizeBytes' | 'sha256'>>();
   /** What the newest manifest lists, by offset. */
   #listed: ReadonlyMap<number, Place> | undefined;
 
@@ -81,19 +87,16 @@ export class ManifestReader {
     this.#listed = new Map([...manifest.members, own].map(place => [place.dataOffset, place]));
     if (this.#basesAreAsListed()) return;
     this.#bases.clear();
-    this.#found.clear();
     this.#baseBytes = 0;
   }
 
   /** Whether all that was read before it was known what it must be was just that. */
   #basesAreAsListed(): boolean {
-    return (
-      this.#found.size === this.#bases.size &&
-      [...this.#found].every(([dataOffset, { sizeBytes, sha256 }]) => {
-        const listed = this.#listed!.get(dataOffset);
-        return listed?.sizeBytes === sizeBytes && (digestOf(listed) ?? sha256) === sha256;
-      })
-    );
+    return [...this.#bases].every(([dataOffset, { sizeBytes, sha256 }]) => {
+      const listed = this.#listed!.get(dataOffset);
+      if (sha256 === undefined || listed?.sizeBytes !== sizeBytes) return false;
+      return (digestOf(listed) ?? sha256) === sha256;
+    });
   }
 
   async #read(place: Place): Promise<Parsed> {
@@ -131,21 +134,28 @@ export class ManifestReader {
 
   /** A manifest that others are going to continue. Errors as above. */
   base(place: Place): Promise<Whole> {
-    const base = this.#bases.get(place.dataOffset);
-    if (base) return base;
-    this.#baseBytes += place.sizeBytes;
+    const { dataOffset, sizeBytes } = place;
+    const known = this.#bases.get(dataOffset);
+    if (known) return known.whole;
+    this.#baseBytes += sizeBytes;
     const tooMany = this.#baseBytes > MAX_CHAIN_BYTES || this.#bases.size >= MAX_CHAIN_MANIFESTS;
-    const read = tooMany
-      ? Promise.reject(this.#damaged('its manifests are too many'))
+    const whole = tooMany
+      ? Promise.reject<Whole>(this.#damaged('its manifests are too many'))
       : this.#readBase(place);
-    read.catch(() => {});
-    this.#bases.set(place.dataOffset, read);
-    return read;
+    const base: Base = { whole, sizeBytes };
+    // before anybody who waits for it goes on
+    whole.then(
+      ({ sha256 }) => {
+        base.sha256 = sha256;
+      },
+      () => {},
+    );
+    this.#bases.set(dataOffset, base);
+    return whole;
   }
 
   async #readBase(place: Place): Promise<Whole> {
     const { manifest, sha256, isBound } = await this.#read(place);
-    this.#found.set(place.dataOffset, { sizeBytes: place.sizeBytes, sha256 });
     return { manifest, sha256, isBound };
   }
 
