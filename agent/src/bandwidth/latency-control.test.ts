@@ -2,6 +2,7 @@ import { expect, test } from '@jest/globals';
 import { MiB } from '@virtkeep/shared/units';
 import {
   averageWaits,
+  BEGINNING,
   type Control,
   type DiskCounters,
   FREE,
@@ -40,6 +41,15 @@ test('waits while nothing is read are nobody’s fault', () => {
 /** As many samples, one after the other. */
 const after = (control: Control, samples: number, waitMs: number): Control =>
   Array.from({ length: samples }).reduce<Control>(now => nextControl(now, sample(waitMs, now.rate)), control);
+
+test('who begins gets twice as much with each sample that is well and in which it read, until VMs waited too long once', () => {
+  const second = nextControl(BEGINNING, sample(5));
+  expect([second.rate, rateAfter(second, undefined), rateAfter(second, 5, 0)]).toEqual(
+    [128, 256, 128].map(rate => rate * MiB),
+  );
+  const late = nextControl(second, sample(15));
+  expect([late.rate, rateAfter(late, 5)]).toEqual([96 * MiB, 120 * MiB]);
+});
 
 test('slowing that changes nothing ends for a while, and is tried again then', () => {
   const begun = nextControl(FREE, sample(50));

@@ -36,7 +36,7 @@ export interface Sample {
 export interface Control {
   /** What backups may read a second until the next sample, all of the pool together, bytes. */
   rate: number;
-  /** How long VMs waited when the slowing began; undefined: nothing is slowed. */
+  /** How long VMs waited when they waited too long first; undefined: they have not yet. */
   begunAtMs: AverageWaits | undefined;
   /** Samples in a row that found them waiting too long though backups were as slow as they may be. */
   inVain: number;
@@ -47,6 +47,8 @@ export interface Control {
 /** More than any storage has: as if there were no limit. */
 export const UNBOUNDED = 1e12;
 export const FREE: Control = { rate: UNBOUNDED, begunAtMs: undefined, inVain: 0, resting: 0 };
+/** The first backup of a pool: nobody knows yet how much its VMs notice, so it is let go step by step. */
+export const BEGINNING: Control = { ...FREE, rate: 64 * MiB };
 /** Backups are not slowed down below this, all of a pool together, bytes per second: a layer of each VM grows meanwhile. */
 const SLOWEST = 4 * MiB;
 /** Fewer operations than these say nothing of their storage, unless they have taken so long together. */
@@ -56,6 +58,8 @@ const TELLING_NS = 250e6;
 const DOWN = 0.75;
 const DOWN_FAST = 0.5;
 const UP = 1.25;
+/** While they have not waited too long yet. */
+const UP_FIRST = 2;
 /** Below this part of the target there is room for more. */
 const ROOM = 0.8;
 /** After so many in vain it was not the backups, unless VMs wait less than before by this part. */
@@ -65,9 +69,11 @@ const BETTER = 0.7;
 const REST = 240;
 
 /** The rate until the next sample: down from what was really read, up from what was allowed. */
-function nextRate(rate: number, { throughput, waitsMs, targetMs }: Sample): number {
+function nextRate({ rate, begunAtMs }: Control, { throughput, waitsMs, targetMs }: Sample): number {
   const averageWaitMs = longestOf(waitsMs);
-  if (averageWaitMs === undefined || averageWaitMs < ROOM * targetMs) return Math.min(UNBOUNDED, rate * UP);
+  const isFirst = begunAtMs === undefined;
+  if (averageWaitMs === undefined || averageWaitMs < ROOM * targetMs)
+    return isFirst && throughput === 0 ? rate : Math.min(UNBOUNDED, rate * (isFirst ? UP_FIRST : UP));
   // nothing was read: they wait for something else
   if (averageWaitMs <= targetMs || throughput === 0) return rate;
   const from = Math.min(rate, Math.max(throughput, SLOWEST));
@@ -81,12 +87,12 @@ function nextRate(rate: number, { throughput, waitsMs, targetMs }: Sample): numb
 export function nextControl(control: Control, sample: Sample): Control {
   if (control.resting > 0) return { ...FREE, resting: control.resting - 1 };
   const { waitsMs, targetMs } = sample;
-  const rate = nextRate(control.rate, sample);
+  const rate = nextRate(control, sample);
   if (rate >= UNBOUNDED) return FREE;
-  const begunAtMs = control.begunAtMs ?? waitsMs;
   const late = WAITS.filter(one => (waitsMs[one] ?? 0) > targetMs);
+  const begunAtMs = control.begunAtMs ?? (late.length > 0 ? waitsMs : undefined);
   const inVain = rate === SLOWEST && late.length > 0 ? control.inVain + 1 : 0;
-  const noneIsBetter = late.every(one => waitsMs[one]! > BETTER * (begunAtMs[one] ?? 0));
+  const noneIsBetter = late.every(one => waitsMs[one]! > BETTER * (begunAtMs?.[one] ?? 0));
   if (inVain >= MOST_IN_VAIN && noneIsBetter) return { ...FREE, resting: REST };
   return { rate, begunAtMs, inVain, resting: 0 };
 }

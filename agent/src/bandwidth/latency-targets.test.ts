@@ -72,10 +72,10 @@ test('who keeps to a target is told when it is slowed, and when it is free again
   const lab = new Lab();
   const joined = lab.join();
   await turn();
-  await joined.take(200 * MiB, signal);
+  void joined.take(200 * MiB, signal);
   await lab.sample(30);
   expect(lab.said).toEqual([
-    'Reading at most 100 MiB/s: VMs wait 30.0 ms for disks of fast, whose target is 10 ms.',
+    'Reading at most 32 MiB/s: VMs wait 30.0 ms for disks of fast, whose target is 10 ms.',
   ]);
   // another one hears of it at once
   const others: string[] = [];
@@ -105,7 +105,7 @@ test('who comes is slowed at once, and what it keeps to besides ends with it', a
   const lab = new Lab();
   const first = lab.join();
   await turn();
-  await first.take(200 * MiB, signal);
+  void first.take(200 * MiB, signal);
   await lab.sample(30);
   const taken: number[] = [];
   let hasLeft = false;
@@ -126,7 +126,7 @@ test('who comes is slowed at once, and what it keeps to besides ends with it', a
   expect([isThrough, taken, await second.atFixedRate(async rate => rate)]).toEqual([
     false,
     [50 * MiB],
-    50 * MiB,
+    16 * MiB,
   ]);
   while (!isThrough) await lab.sample(9);
   await taking;
@@ -145,17 +145,50 @@ test.each(['away', 'hung'] as const)(
     const lab = new Lab();
     const joined = lab.join();
     await turn();
-    await joined.take(200 * MiB, signal);
+    void joined.take(200 * MiB, signal);
     await lab.sample(30);
-    expect(lab.said.at(-1)).toMatch(/at most 100 MiB/);
+    expect(lab.said.at(-1)).toMatch(/at most 32 MiB/);
     lab.libvirt = how;
     const before = lab.questions;
     await lab.sample(30);
-    expect(lab.said.at(-1)).toMatch(/at most 100 MiB/);
+    expect(lab.said.at(-1)).toMatch(/at most 32 MiB/);
     for (let samples = 0; samples < 60; samples += 1) await lab.sample(30, 0, 11);
     expect(lab.said.at(-1)).toBe('');
     await joined.take(2000 * MiB, signal);
     if (how === 'hung') expect(lab.questions).toBeLessThanOrEqual(before + 1);
+    joined.leave();
+  },
+);
+
+test('a backup begins slowly, is let go step by step, and is not told that it is slow', async () => {
+  const lab = new Lab();
+  const joined = lab.join();
+  await turn();
+  const rate = () => joined.atFixedRate(async mine => (mine * 2) / MiB);
+  expect(await rate()).toBe(64);
+  // nothing is read yet
+  await lab.sample(1);
+  expect(await rate()).toBe(64);
+  const found: number[] = [];
+  for (let samples = 0; samples < 3; samples += 1) {
+    void joined.take(100 * MiB, signal);
+    await lab.sample(1);
+    found.push(await rate());
+  }
+  expect([found, lab.said]).toEqual([[128, 256, 512], []]);
+  expect(joined.pieceBytes! % 4096).toBe(0);
+  joined.leave();
+});
+
+test.each(['away', 'hung'] as const)(
+  'libvirt is %s from the start: nobody stays slow for that',
+  async how => {
+    const lab = new Lab();
+    lab.libvirt = how;
+    const joined = lab.join();
+    await turn();
+    for (let samples = 0; samples < 3; samples += 1) await lab.sample(1, 0, 11);
+    await joined.take(2000 * MiB, signal);
     joined.leave();
   },
 );

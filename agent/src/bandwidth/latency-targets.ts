@@ -9,8 +9,8 @@ import type { Logger } from '@virtkeep/shared/log';
 import { MiB } from '@virtkeep/shared/units';
 import type { PoolPlace } from '../pools/index.ts';
 import {
-  type AverageWaits,
   averageWaits,
+  BEGINNING,
   type Control,
   type CountersByPool,
   type DiskCounters,
@@ -47,9 +47,11 @@ export interface LatencyUser {
 }
 
 const SAMPLE_MS = 500;
+/** Read and written at once, at the most: a VM's flush waits behind this, and not behind a block of 4 MiB. */
+const PIECE_BYTES = 256 * 1024;
 /** After so long without an answer nobody knows how long VMs wait. */
 const STALE_MS = 10_000;
-/** A rate that is so many times what is read holds nobody up. */
+/** A rate that is at least so many times what is read holds nobody up. */
 const BINDS = 4;
 
 /** A pool whose target somebody keeps to. */
@@ -112,6 +114,7 @@ export class LatencyTargets {
     if (isFirst) void this.#sample();
     const isBounded = () => watched.some(({ control }) => control.rate < UNBOUNDED);
     return {
+      pieceBytes: PIECE_BYTES,
       take: async (bytes, signal) => {
         for (const one of watched) one.readBytes += bytes;
         await other?.take(bytes, signal);
@@ -141,7 +144,7 @@ export class LatencyTargets {
     const { id } = target.pool;
     const watched = this.#watched.get(id) ?? {
       target,
-      control: FREE,
+      control: BEGINNING,
       readBytes: 0,
       counters: new Map(),
       text: '',
@@ -194,7 +197,7 @@ export class LatencyTargets {
         pools: this.pools,
       });
     this.#isUnknown = true;
-    for (const watched of this.#watched.values()) this.#move(watched, {}, 0);
+    for (const watched of this.#watched.values()) this.#move(watched, FREE);
     for (const member of this.#members) this.#tell(member);
   }
 
@@ -206,20 +209,20 @@ export class LatencyTargets {
       watched.counters = new Map([...watched.counters, ...now]);
       const throughput = seconds > 0 ? watched.readBytes / seconds : 0;
       watched.readBytes = 0;
-      this.#move(watched, waitsMs, throughput);
+      const { pool, targetMs } = watched.target;
+      const control = nextControl(watched.control, { throughput, waitsMs, targetMs });
+      this.#move(watched, control);
+      const binds = control.begunAtMs !== undefined && control.rate < BINDS * throughput;
+      if (binds)
+        watched.text = `Reading at most ${Math.round(control.rate / MiB)} MiB/s: VMs wait ${(longestOf(waitsMs) ?? 0).toFixed(1)} ms for disks of ${pool.name}, whose target is ${targetMs} ms.`;
     }
     for (const member of this.#members) this.#tell(member);
   }
 
-  #move(watched: Watched, waitsMs: AverageWaits, throughput: number): void {
-    const { pool, targetMs } = watched.target;
-    const control = nextControl(watched.control, { throughput, waitsMs, targetMs });
-    if (control.rate !== watched.control.rate) this.#limits.change(pool.id, control.rate);
+  #move(watched: Watched, control: Control): void {
+    if (control.rate !== watched.control.rate) this.#limits.change(watched.target.pool.id, control.rate);
     watched.control = control;
-    const binds = control.rate < UNBOUNDED && control.rate < BINDS * throughput;
-    watched.text = binds
-      ? `Reading at most ${Math.round(control.rate / MiB)} MiB/s: VMs wait ${(longestOf(waitsMs) ?? 0).toFixed(1)} ms for disks of ${pool.name}, whose target is ${targetMs} ms.`
-      : '';
+    watched.text = '';
   }
 
   /** Of the pool that slows it most. */

@@ -178,7 +178,7 @@ async function scan(fd: number, mostBytes: number): Promise<StreamScan> {
 
 function extract(order: Extract<StreamOrder, { op: 'extract' }>): void {
   const stream = new ZstdStream(order.fd, unlessCancelled);
-  const sink = new Sink(order.targetFd, 0, ring.output, cancelled);
+  const sink = new Sink(order.targetFd, 0, { buffer: ring.output, cancelled });
   stream.skipTo(order.offset);
   for (let left = order.lengthBytes; left > 0; ) {
     const piece = stream.next(left);

@@ -46,7 +46,7 @@ function reader(run: BlockRun): (index: number, raw: Buffer) => BlockResult['ran
     const length = blockLength(run.source.lengthBytes, index);
     const partial = ranges.length > 1 || ranges[0]!.end - ranges[0]!.start < length;
     if (partial) raw.fill(0, 0, length);
-    readRanges(run.source, index, ranges, raw);
+    readRanges(run.source, index, { ranges, into: raw, pieceBytes: ring.pieceBytes });
     return raw.subarray(0, length).equals(ring.zeros.subarray(0, length)) ? undefined : ranges;
   };
 }

@@ -124,7 +124,7 @@ export class Engine {
 
   async #pump(job: PumpJob, signal: AbortSignal, onProgress?: Progress): Promise<RunResult> {
     this.#ring.reset(job.codec.kind !== 'store');
-    if (job.throttle) this.#ring.limit();
+    if (job.throttle) this.#ring.limit(job.throttle.pieceBytes);
     const { lengthBytes } = job.source;
     const blockCount = Math.ceil(lengthBytes / BLOCK_BYTES);
     const { hash, output } = job;

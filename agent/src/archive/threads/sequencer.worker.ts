@@ -57,7 +57,11 @@ function report(bytesDone: number): void {
 }
 
 function open(order: Extract<Order, { op: 'open' }>): void {
-  sink = new Sink(order.fd, order.position, ring.output, () => ring.cancelled);
+  sink = new Sink(order.fd, order.position, {
+    buffer: ring.output,
+    cancelled: () => ring.cancelled,
+    pieceBytes: () => ring.pieceBytes,
+  });
   frames = order.resume === undefined ? new FrameList() : FrameList.of(order.resume.entries);
   if (order.resume !== undefined) sink.write(order.resume.head);
   compressor = order.level === null ? undefined : new Compressor(order.level);

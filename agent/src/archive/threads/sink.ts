@@ -8,6 +8,14 @@ const floorAlign = (value: number): number => value - (value % DATA_ALIGN);
 /** Holes shorter than this are written as zeros. */
 const SMALLEST_SKIP_BYTES = 64 * 1024;
 
+export interface SinkOptions {
+  /** For what does not fill a multiple, page-aligned. */
+  buffer: Buffer;
+  cancelled: () => boolean;
+  /** Written at once, at the most, a multiple of 4096; absent: anything. */
+  pieceBytes?: () => number;
+}
+
 /**
  * Ordered output to a file at multiples of 4096, as O_DIRECT demands. What does not fill a multiple waits in the
  * buffer; big aligned pieces of the ring go out from where they lie, uncopied. Where the file system refuses
@@ -17,15 +25,18 @@ export class Sink {
   readonly #fd: number;
   readonly #buffer: Buffer;
   readonly #cancelled: () => boolean;
+  readonly #pieceBytes: () => number;
   /** File offset of the buffer's first byte, a multiple of 4096. */
   #base: number;
   #fill = 0;
 
-  constructor(fd: number, position: number, buffer: Buffer, cancelled: () => boolean) {
+  /** @param position file offset of the first byte, a multiple of 4096 */
+  constructor(fd: number, position: number, { buffer, cancelled, pieceBytes }: SinkOptions) {
     this.#fd = fd;
     this.#base = position;
     this.#buffer = buffer;
     this.#cancelled = cancelled;
+    this.#pieceBytes = pieceBytes ?? (() => Number.POSITIVE_INFINITY);
   }
 
   get position(): number {
@@ -96,7 +107,8 @@ export class Sink {
   #put(bytes: Uint8Array): void {
     for (let done = 0; done < bytes.length; ) {
       if (this.#cancelled()) throw canceledFault();
-      done += attributed('target_io', () => this.#writeSome(bytes.subarray(done), this.#base + done));
+      const piece = bytes.subarray(done, done + this.#pieceBytes());
+      done += attributed('target_io', () => this.#writeSome(piece, this.#base + done));
     }
     this.#base += bytes.length;
   }

@@ -40,7 +40,8 @@ export async function copyHere(
   const memory = takeRingMemory(1);
   const ring = new Ring(memory);
   const mayRead = (bytes: number) => throttle?.take(bytes, signal);
-  const from = { source, holes: new HoleFinder(source), path: paths.source, mayRead };
+  const pieceBytes = throttle?.pieceBytes ?? BLOCK_BYTES;
+  const from = { source, holes: new HoleFinder(source), path: paths.source, mayRead, pieceBytes };
   let writing: Promise<void> = Promise.resolve();
   let allocatedBytes = 0;
   try {
@@ -54,7 +55,8 @@ export async function copyHere(
       const length = blockLength(source.lengthBytes, index);
       const dataRanges = ranges.filter(({ start, end }) => !isZero(bytes.subarray(start, end), ring.zeros));
       allocatedBytes += dataRanges.reduce((sum, range) => sum + Math.min(range.end, length) - range.start, 0);
-      writing = writeRanges(bytes, dataRanges, { fd: to.fd, offset: to.offset + start }, paths.target);
+      const place = { fd: to.fd, offset: to.offset + start, path: paths.target, pieceBytes };
+      writing = writeRanges(bytes, dataRanges, place);
       // Its failure is seen at the next await; until then it must not count as unhandled.
       writing.catch(() => {});
     }
@@ -73,11 +75,13 @@ interface ReadFrom {
   holes: HoleFinder;
   path: string;
   mayRead: (bytes: number) => Promise<void> | undefined;
+  /** At once, at the most. */
+  pieceBytes: number;
 }
 
 /** Reads the parts of a block that may hold data; the last one is filled up with zeros to a multiple of 4096. */
 async function readBlock(
-  { source, holes, path, mayRead }: ReadFrom,
+  { source, holes, path, mayRead, pieceBytes }: ReadFrom,
   index: number,
   bytes: Buffer,
 ): Promise<Range[]> {
@@ -86,7 +90,8 @@ async function readBlock(
     const ranges = await holes.rangesAside(index);
     for (const range of ranges) {
       await mayRead(range.end - range.start);
-      await readAll(source.fd, bytes.subarray(range.start, range.end), start + range.start);
+      for (let from = range.start; from < range.end; from += pieceBytes)
+        await readAll(source.fd, bytes.subarray(from, Math.min(from + pieceBytes, range.end)), start + from);
       const end = roundUp(range.end, DATA_ALIGN);
       bytes.fill(0, range.end, end);
       range.end = end;
@@ -113,13 +118,12 @@ async function readAll(fd: number, into: Buffer, offset: number): Promise<void> 
 async function writeRanges(
   bytes: Buffer,
   ranges: readonly Range[],
-  to: { fd: number; offset: number },
-  path: string,
+  { fd, offset, path, pieceBytes }: { fd: number; offset: number; path: string; pieceBytes: number },
 ): Promise<void> {
   try {
     for (const { start, end } of ranges)
       for (let done = start; done < end; )
-        done += await writeSome(to.fd, bytes.subarray(done, end), to.offset + done);
+        done += await writeSome(fd, bytes.subarray(done, Math.min(done + pieceBytes, end)), offset + done);
   } catch (error) {
     throw fromIoError(error, 'writing', path);
   }

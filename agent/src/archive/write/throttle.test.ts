@@ -3,7 +3,7 @@ import { closeSync, fsyncSync, ftruncateSync, openSync, statSync, writeFileSync,
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import type { Throttle } from '../format/types.ts';
 import { openArchive } from '../read/reader.ts';
-import { BACKUP_ID, manifestOf, noise, scratch, signal } from '../test-kit.ts';
+import { BACKUP_ID, manifestOf, noise, scratch, signal, tool } from '../test-kit.ts';
 import { HERE_BYTES } from './copy-here.ts';
 import { ArchiveWriter } from './writer.ts';
 
@@ -73,6 +73,22 @@ test.each([
   const { problems } = await archive.verify({ signal });
   await archive.close();
   expect(problems).toEqual([]);
+});
+
+test.each([
+  ['small', false],
+  ['large', false],
+  ['small', true],
+  ['large', true],
+])('%s in pieces, compressed: %s: nothing is lost between them', async (name, zstd) => {
+  // which blocks and data are no multiples of
+  const throttle = Object.assign(new Counting(), { pieceBytes: 20 * 1024 });
+  const path = await write(zstd, writer => writer.addFile('d', 'disk', dir.at(name)), throttle);
+  const archive = await openArchive(path, signal);
+  const again = `${path}.d`;
+  await archive.extractMember('d', again, { signal });
+  await archive.close();
+  await tool('cmp', [again, dir.at(name)]);
 });
 
 test.each([false, true])('a raw disk is converted at a rate, compressed: %s', async zstd => {
