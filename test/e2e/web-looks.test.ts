@@ -122,7 +122,7 @@ test('every page passes, some in dark and 320 pixels wide too, and nothing runs 
   expect(seen.faults).toEqual([]);
 });
 
-test('what runs out of the side of a narrow page is seen', async () => {
+test('what runs out of the side of a narrow page is seen, and a picture that nobody describes', async () => {
   const narrow = await look(world, { width: 320, height: 700 });
   const { page } = narrow;
   await logIn(narrow, at(''));
@@ -135,6 +135,10 @@ test('what runs out of the side of a narrow page is seen', async () => {
     document.body.append(far);
   }`);
   expect(await page.evaluate(OUTSIDE)).toEqual(['far']);
+  expect(narrow.faults).toEqual([]);
+  await page.evaluate(`document.body.append(document.createElement('img'))`);
+  await narrow.inspect();
+  expect(narrow.faults).toEqual([expect.stringMatching(/^axe: image-alt: <img>/)]);
   await narrow.context.close();
 });
 

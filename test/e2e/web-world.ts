@@ -4,11 +4,11 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
-import { AxeBuilder } from '@axe-core/playwright';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { ShowBackupResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import axe, { type AxeResults } from 'axe-core';
 import { type Browser, type BrowserContext, chromium, type Locator, type Page } from 'playwright-core';
 import { makeRestApp, PASSWORD, type RestApp } from '../contract/rest/app.ts';
 import { type Enrolled, ended, enrolled, status, stopAll, until } from '../contract/rest/nodes-world.ts';
@@ -226,8 +226,11 @@ export async function watch(page: Page): Promise<Watched> {
   // the console does not tell of every one
   await page.addInitScript({ content: TELL_VIOLATIONS + PRESS_AGAIN });
   const inspect = async (rules?: string[]) => {
-    const axe = new AxeBuilder({ page });
-    const { violations } = await (rules ? axe.withRules(rules) : axe.withTags(RULES)).analyze();
+    // a page that was not loaded anew has it still
+    if (!(await page.evaluate('"axe" in window'))) await page.evaluate(axe.source);
+    const runOnly = rules ? { type: 'rule', values: rules } : { type: 'tag', values: RULES };
+    const options = JSON.stringify({ runOnly, resultTypes: ['violations'] });
+    const { violations } = await page.evaluate<AxeResults>(`axe.run(document, ${options})`);
     for (const { id, nodes } of violations)
       for (const { html, failureSummary } of nodes) faults.push(`axe: ${id}: ${html}: ${failureSummary}`);
   };
