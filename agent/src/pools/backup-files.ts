@@ -225,7 +225,8 @@ export class BackupFiles {
       mtimeNs: facts.mtimeNs,
       birthNs: facts.birthtimeNs,
       againMs: isOld ? 0 : readMs + restOf(found, readMs - beganMs),
-      file: { ...bare, ...read },
+      // a piece of an XML keeps all of it in memory for as long as it is kept itself
+      file: structuredClone({ ...bare, ...read }),
       ownId,
       isUnpacked,
       parts: parts.map(part => join(dirname(filename), part)),

@@ -4,6 +4,8 @@ import {
 } from 'node:fs'; // biome-ignore format: a list
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { uuidV5 } from '@virtkeep/shared/ids';
@@ -95,6 +97,24 @@ describe('BackupFiles', () => {
   beforeEach(() => {
     read.mockClear();
     mkdirSync(join(dir, 'backups/appliance/deep/too/far'), { recursive: true });
+  });
+
+  test('what is kept of a definition does not keep all of it', async () => {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    const [count, padding] = [40, `<description>${'x'.repeat(1_000_000)}</description>`];
+    for (let number = 0; number < count; number += 1)
+      writeFileSync(
+        at(`vm${number}.xml`),
+        `<domain><name>of-a-long-name-${number}</name><uuid>${POOL_ID}</uuid>${padding}</domain>`,
+      );
+    const files = new BackupFiles(async () => ({}));
+    collect();
+    const before = process.memoryUsage().heapUsed;
+    await files.refresh(place(), { signal });
+    collect();
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(count * 100_000);
+    expect(files.files(POOL_ID)).toHaveLength(count);
   });
 
   test('a directory of virtnbdbackup is one file, of the size of all of it, and read when one of them changes', async () => {
