@@ -42,13 +42,25 @@ test('waits while nothing is read are nobody’s fault', () => {
 const after = (control: Control, samples: number, waitMs: number): Control =>
   Array.from({ length: samples }).reduce<Control>(now => nextControl(now, sample(waitMs, now.rate)), control);
 
-test('who begins gets twice as much with each sample that is well and in which it read, until VMs waited too long once', () => {
+test('who begins gets twice as much with each sample that is well and in which it read, until VMs wait too long once', () => {
   const second = nextControl(BEGINNING, sample(5));
   expect([second.rate, rateAfter(second, undefined), rateAfter(second, 5, 0)]).toEqual(
     [128, 256, 128].map(rate => rate * MiB),
   );
+  // as long as they may is well, also where they wait so long anyway
+  expect(after(BEGINNING, 20, TARGET)).toEqual(FREE);
   const late = nextControl(second, sample(15));
   expect([late.rate, rateAfter(late, 5)]).toEqual([96 * MiB, 120 * MiB]);
+});
+
+test('one that began slowly learns what its full speed does when it is let go in vain', () => {
+  const helpless = after(nextControl(BEGINNING, sample(25)), 60, 21);
+  expect([helpless.rate, helpless.resting > 0]).toEqual([UNBOUNDED, true]);
+  expect(nextControl(helpless, sample(25)).resting).toBe(helpless.resting - 1);
+  const worse = nextControl(helpless, sample(300));
+  expect([worse.rate, worse.resting]).toEqual([200 * MiB, 0]);
+  // and that it helps to be slow
+  expect(after(worse, 100, 21).rate).toBe(4 * MiB);
 });
 
 test('slowing that changes nothing ends for a while, and is tried again then', () => {

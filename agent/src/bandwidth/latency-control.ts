@@ -36,7 +36,9 @@ export interface Sample {
 export interface Control {
   /** What backups may read a second until the next sample, all of the pool together, bytes. */
   rate: number;
-  /** How long VMs waited when they waited too long first; undefined: they have not yet. */
+  /** It began slowly, and VMs have not waited too long since. */
+  isClimbing: boolean;
+  /** How long VMs waited when the slowing began; undefined: nothing is slowed for them. */
   begunAtMs: AverageWaits | undefined;
   /** Samples in a row that found them waiting too long though backups were as slow as they may be. */
   inVain: number;
@@ -46,9 +48,15 @@ export interface Control {
 
 /** More than any storage has: as if there were no limit. */
 export const UNBOUNDED = 1e12;
-export const FREE: Control = { rate: UNBOUNDED, begunAtMs: undefined, inVain: 0, resting: 0 };
-/** The first backup of a pool: nobody knows yet how much its VMs notice, so it is let go step by step. */
-export const BEGINNING: Control = { ...FREE, rate: 64 * MiB };
+export const FREE: Control = {
+  rate: UNBOUNDED,
+  isClimbing: false,
+  begunAtMs: undefined,
+  inVain: 0,
+  resting: 0,
+};
+/** For a backup that begins while no other one keeps to the target: how much VMs notice is not known, so it is let go step by step. */
+export const BEGINNING: Control = { ...FREE, rate: 64 * MiB, isClimbing: true };
 /** Backups are not slowed down below this, all of a pool together, bytes per second: a layer of each VM grows meanwhile. */
 const SLOWEST = 4 * MiB;
 /** Fewer operations than these say nothing of their storage, unless they have taken so long together. */
@@ -58,8 +66,7 @@ const TELLING_NS = 250e6;
 const DOWN = 0.75;
 const DOWN_FAST = 0.5;
 const UP = 1.25;
-/** While they have not waited too long yet. */
-const UP_FIRST = 2;
+const CLIMB = 2;
 /** Below this part of the target there is room for more. */
 const ROOM = 0.8;
 /** After so many in vain it was not the backups, unless VMs wait less than before by this part. */
@@ -69,11 +76,11 @@ const BETTER = 0.7;
 const REST = 240;
 
 /** The rate until the next sample: down from what was really read, up from what was allowed. */
-function nextRate({ rate, begunAtMs }: Control, { throughput, waitsMs, targetMs }: Sample): number {
-  const averageWaitMs = longestOf(waitsMs);
-  const isFirst = begunAtMs === undefined;
-  if (averageWaitMs === undefined || averageWaitMs < ROOM * targetMs)
-    return isFirst && throughput === 0 ? rate : Math.min(UNBOUNDED, rate * (isFirst ? UP_FIRST : UP));
+function nextRate({ rate, isClimbing }: Control, { throughput, waitsMs, targetMs }: Sample): number {
+  const averageWaitMs = longestOf(waitsMs) ?? 0;
+  if (isClimbing && averageWaitMs <= targetMs)
+    return throughput === 0 ? rate : Math.min(UNBOUNDED, rate * CLIMB);
+  if (averageWaitMs < ROOM * targetMs) return Math.min(UNBOUNDED, rate * UP);
   // nothing was read: they wait for something else
   if (averageWaitMs <= targetMs || throughput === 0) return rate;
   const from = Math.min(rate, Math.max(throughput, SLOWEST));
@@ -82,19 +89,26 @@ function nextRate({ rate, begunAtMs }: Control, { throughput, waitsMs, targetMs 
 
 /**
  * What holds until the next sample. Where VMs wait as long as before although backups are as slow as they may be, something else keeps
- * them waiting (a limit of their own, a guest that asks too much): the backups go on as fast as they can, and it is tried again later.
+ * them waiting (a limit of their own, a guest that asks too much): the backups go on as fast as they can, and it is tried again later, or
+ * once VMs wait much longer for that: one that began slowly had never shown what its full speed does.
  */
 export function nextControl(control: Control, sample: Sample): Control {
-  if (control.resting > 0) return { ...FREE, resting: control.resting - 1 };
-  const { waitsMs, targetMs } = sample;
+  const { throughput, waitsMs, targetMs } = sample;
+  const late = WAITS.filter(one => (waitsMs[one] ?? 0) > targetMs);
+  if (control.resting > 1) {
+    const isWorse = late.some(one => BETTER * waitsMs[one]! > (control.begunAtMs?.[one] ?? 0));
+    return isWorse && throughput > 0
+      ? nextControl(FREE, sample)
+      : { ...control, resting: control.resting - 1 };
+  }
+  if (control.resting === 1) return FREE;
   const rate = nextRate(control, sample);
   if (rate >= UNBOUNDED) return FREE;
-  const late = WAITS.filter(one => (waitsMs[one] ?? 0) > targetMs);
-  const begunAtMs = control.begunAtMs ?? (late.length > 0 ? waitsMs : undefined);
+  const begunAtMs = control.begunAtMs ?? (late.length > 0 && throughput > 0 ? waitsMs : undefined);
   const inVain = rate === SLOWEST && late.length > 0 ? control.inVain + 1 : 0;
   const noneIsBetter = late.every(one => waitsMs[one]! > BETTER * (begunAtMs?.[one] ?? 0));
-  if (inVain >= MOST_IN_VAIN && noneIsBetter) return { ...FREE, resting: REST };
-  return { rate, begunAtMs, inVain, resting: 0 };
+  if (inVain >= MOST_IN_VAIN && noneIsBetter) return { ...FREE, begunAtMs, resting: REST };
+  return { rate, isClimbing: control.isClimbing && late.length === 0, begunAtMs, inVain, resting: 0 };
 }
 
 /** Undefined: nothing is known. */

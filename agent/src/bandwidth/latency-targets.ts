@@ -42,12 +42,12 @@ export interface LatencyUser {
   places: readonly PoolPlace[];
   /** Limits that it keeps to as well, and leaves with these; undefined: none. */
   other: JoinedLimits | undefined;
-  /** Hears in words how fast it may read; an empty text: as fast as it can. */
+  /** Hears in words how fast it may read; an empty text: as fast as it can, or as it begins. */
   say: (text: string) => void;
 }
 
 const SAMPLE_MS = 500;
-/** Read and written at once, at the most: a VM's flush waits behind this, and not behind a block of 4 MiB. */
+/** Read or written at once by each thread, at the most: a VM's flush waits behind some of these, and not behind blocks of 4 MiB. */
 const PIECE_BYTES = 256 * 1024;
 /** After so long without an answer nobody knows how long VMs wait. */
 const STALE_MS = 10_000;
@@ -59,6 +59,7 @@ interface Watched {
   target: LatencyTarget;
   control: Control;
   readBytes: number;
+  /** As last seen, of all disks that running VMs have had there meanwhile. */
   counters: ReadonlyMap<string, DiskCounters>;
   /** What is said of it now. */
   text: string;
@@ -114,15 +115,20 @@ export class LatencyTargets {
     if (isFirst) void this.#sample();
     const isBounded = () => watched.some(({ control }) => control.rate < UNBOUNDED);
     return {
-      pieceBytes: PIECE_BYTES,
+      get pieceBytes() {
+        return watched.some(({ counters }) => counters.size > 0) ? PIECE_BYTES : undefined;
+      },
       take: async (bytes, signal) => {
         for (const one of watched) one.readBytes += bytes;
         await other?.take(bytes, signal);
         if (isBounded()) await own.take(bytes, signal);
       },
       atFixedRate: async work => {
-        const mine = Math.min(...watched.map(({ control }) => control.rate)) / 2;
-        const atRate = (theirs: number) => work(isBounded() ? Math.min(theirs || mine, mine) : theirs);
+        // what cannot be raised later does not begin slowly
+        const rates = watched.map(({ control }) => (control.isClimbing ? UNBOUNDED : control.rate));
+        const mine = Math.min(...rates) / 2;
+        const atRate = (theirs: number) =>
+          work(mine < UNBOUNDED / 2 ? Math.min(theirs || mine, mine) : theirs);
         member.isFixed = true;
         this.#tell(member);
         try {
@@ -197,7 +203,10 @@ export class LatencyTargets {
         pools: this.pools,
       });
     this.#isUnknown = true;
-    for (const watched of this.#watched.values()) this.#move(watched, FREE);
+    for (const watched of this.#watched.values()) {
+      watched.counters = new Map();
+      this.#move(watched, FREE, '');
+    }
     for (const member of this.#members) this.#tell(member);
   }
 
@@ -211,18 +220,17 @@ export class LatencyTargets {
       watched.readBytes = 0;
       const { pool, targetMs } = watched.target;
       const control = nextControl(watched.control, { throughput, waitsMs, targetMs });
-      this.#move(watched, control);
-      const binds = control.begunAtMs !== undefined && control.rate < BINDS * throughput;
-      if (binds)
-        watched.text = `Reading at most ${Math.round(control.rate / MiB)} MiB/s: VMs wait ${(longestOf(waitsMs) ?? 0).toFixed(1)} ms for disks of ${pool.name}, whose target is ${targetMs} ms.`;
+      const binds = !control.isClimbing && control.rate < UNBOUNDED && control.rate < BINDS * throughput;
+      const text = `Reading at most ${Math.round(control.rate / MiB)} MiB/s: VMs wait ${(longestOf(waitsMs) ?? 0).toFixed(1)} ms for disks of ${pool.name}, whose target is ${targetMs} ms.`;
+      this.#move(watched, control, binds ? text : '');
     }
     for (const member of this.#members) this.#tell(member);
   }
 
-  #move(watched: Watched, control: Control): void {
+  #move(watched: Watched, control: Control, text: string): void {
     if (control.rate !== watched.control.rate) this.#limits.change(watched.target.pool.id, control.rate);
     watched.control = control;
-    watched.text = '';
+    watched.text = text;
   }
 
   /** Of the pool that slows it most. */

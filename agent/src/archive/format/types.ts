@@ -12,7 +12,7 @@ export interface Throttle {
   take(bytes: number, signal: AbortSignal): Promise<void>;
   /** For work that keeps to a rate by itself, which stays the same to its end; 0: any rate. */
   atFixedRate<T>(work: (bytesPerSecond: number) => Promise<T>): Promise<T>;
-  /** Read and written at once, at the most, bytes, a multiple of 4096: others wait behind no more than that. Absent: anything. */
+  /** Read or written at once by a thread now, at the most, bytes, a multiple of 4096: others get on in between. Absent: anything. */
   readonly pieceBytes?: number | undefined;
 }
 

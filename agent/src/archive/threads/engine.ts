@@ -104,6 +104,7 @@ export class Engine {
     this.#crew = takeCrew(Math.max(1, Math.min(MAX_WORKERS, desired)));
     this.#ring = new Ring(this.#crew.memory);
     this.#ring.reset();
+    this.#ring.setPiece(undefined);
   }
 
   /**
@@ -124,7 +125,8 @@ export class Engine {
 
   async #pump(job: PumpJob, signal: AbortSignal, onProgress?: Progress): Promise<RunResult> {
     this.#ring.reset(job.codec.kind !== 'store');
-    if (job.throttle) this.#ring.limit(job.throttle.pieceBytes);
+    this.#ring.setPiece(job.throttle?.pieceBytes);
+    if (job.throttle) this.#ring.limit();
     const { lengthBytes } = job.source;
     const blockCount = Math.ceil(lengthBytes / BLOCK_BYTES);
     const { hash, output } = job;
@@ -153,6 +155,7 @@ export class Engine {
   /** Lets the workers read as fast as they may. */
   async #pay(throttle: Throttle, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
+      this.#ring.setPiece(throttle.pieceBytes);
       const bytes = Math.min(this.#ring.owed, PAYMENT_BYTES);
       if (bytes > 0) {
         await throttle.take(bytes, signal);

@@ -17,7 +17,7 @@ const SLOTS = 2;
 const LIMITED = 3;
 /** KiB that may be read; below zero what is owed. */
 const CREDIT = 4;
-/** KiB that are read and written at once at the most; 0: anything. */
+/** Bytes that are read or written at once at the most; 0: anything. */
 const PIECE = 5;
 const KIB = 1024;
 /** How long a thread sleeps before it looks at the cancel flag again. */
@@ -119,7 +119,6 @@ export class Ring {
     Atomics.store(this.#control, NEXT, 0);
     Atomics.store(this.#control, LIMITED, 0);
     Atomics.store(this.#control, CREDIT, 0);
-    Atomics.store(this.#control, PIECE, 0);
     for (let slot = 0; slot < this.slots; slot++) Atomics.store(this.#control, this.#at(slot), 2 * slot);
   }
 
@@ -129,19 +128,20 @@ export class Ring {
     Atomics.notify(this.#control, CREDIT);
   }
 
-  /**
-   * What the next run reads is counted, and waits until it is paid. To be called after `reset`.
-   * @param pieceBytes read and written at once, at the most
-   */
-  limit(pieceBytes?: number): void {
+  /** What the next run reads is counted, and waits until it is paid. To be called after `reset`. */
+  limit(): void {
     Atomics.store(this.#control, LIMITED, 1);
-    Atomics.store(this.#control, PIECE, (pieceBytes ?? 0) / KIB);
   }
 
-  /** What may be read or written at once, bytes. */
+  /** What may be read or written at once, bytes; holds until it is set anew. */
   get pieceBytes(): number {
     const piece = Atomics.load(this.#control, PIECE);
-    return piece === 0 ? Number.POSITIVE_INFINITY : piece * KIB;
+    return piece === 0 ? Number.POSITIVE_INFINITY : piece;
+  }
+
+  /** @param bytes undefined: anything */
+  setPiece(bytes: number | undefined): void {
+    Atomics.store(this.#control, PIECE, bytes ?? 0);
   }
 
   /** Counts bytes that are going to be read, and waits until nothing is owed; false when cancelled. */

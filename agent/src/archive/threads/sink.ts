@@ -12,7 +12,7 @@ export interface SinkOptions {
   /** For what does not fill a multiple, page-aligned. */
   buffer: Buffer;
   cancelled: () => boolean;
-  /** Written at once, at the most, a multiple of 4096; absent: anything. */
+  /** Written at once now, at the most, a multiple of 4096; absent: anything. */
   pieceBytes?: () => number;
 }
 

@@ -40,8 +40,7 @@ export async function copyHere(
   const memory = takeRingMemory(1);
   const ring = new Ring(memory);
   const mayRead = (bytes: number) => throttle?.take(bytes, signal);
-  const pieceBytes = throttle?.pieceBytes ?? BLOCK_BYTES;
-  const from = { source, holes: new HoleFinder(source), path: paths.source, mayRead, pieceBytes };
+  const from = { source, holes: new HoleFinder(source), path: paths.source, mayRead };
   let writing: Promise<void> = Promise.resolve();
   let allocatedBytes = 0;
   try {
@@ -49,7 +48,8 @@ export async function copyHere(
       throwIfAborted(signal);
       const bytes = ring.raw(index % 2);
       const start = index * BLOCK_BYTES;
-      const ranges = await readBlock(from, index, bytes);
+      const pieceBytes = throttle?.pieceBytes ?? Number.POSITIVE_INFINITY;
+      const ranges = await readBlock(from, index, { bytes, pieceBytes });
       await writing;
       onProgress(start);
       const length = blockLength(source.lengthBytes, index);
@@ -75,15 +75,13 @@ interface ReadFrom {
   holes: HoleFinder;
   path: string;
   mayRead: (bytes: number) => Promise<void> | undefined;
-  /** At once, at the most. */
-  pieceBytes: number;
 }
 
 /** Reads the parts of a block that may hold data; the last one is filled up with zeros to a multiple of 4096. */
 async function readBlock(
-  { source, holes, path, mayRead, pieceBytes }: ReadFrom,
+  { source, holes, path, mayRead }: ReadFrom,
   index: number,
-  bytes: Buffer,
+  { bytes, pieceBytes }: { bytes: Buffer; pieceBytes: number },
 ): Promise<Range[]> {
   const start = source.offset + index * BLOCK_BYTES;
   try {
