@@ -49,6 +49,7 @@ test('who begins gets twice as much with each sample that is well and in which i
   );
   // as long as they may is well, also where they wait so long anyway
   expect(after(BEGINNING, 20, TARGET)).toEqual(FREE);
+  expect(nextControl(second, sample(15, 0))).toEqual(second);
   const late = nextControl(second, sample(15));
   expect([late.rate, rateAfter(late, 5)]).toEqual([96 * MiB, 120 * MiB]);
 });

@@ -104,11 +104,12 @@ export function nextControl(control: Control, sample: Sample): Control {
   if (control.resting === 1) return FREE;
   const rate = nextRate(control, sample);
   if (rate >= UNBOUNDED) return FREE;
-  const begunAtMs = control.begunAtMs ?? (late.length > 0 && throughput > 0 ? waitsMs : undefined);
+  const isSlowing = late.length > 0 && throughput > 0;
+  const begunAtMs = control.begunAtMs ?? (isSlowing ? waitsMs : undefined);
   const inVain = rate === SLOWEST && late.length > 0 ? control.inVain + 1 : 0;
   const noneIsBetter = late.every(one => waitsMs[one]! > BETTER * (begunAtMs?.[one] ?? 0));
   if (inVain >= MOST_IN_VAIN && noneIsBetter) return { ...FREE, begunAtMs, resting: REST };
-  return { rate, isClimbing: control.isClimbing && late.length === 0, begunAtMs, inVain, resting: 0 };
+  return { rate, isClimbing: control.isClimbing && !isSlowing, begunAtMs, inVain, resting: 0 };
 }
 
 /** Undefined: nothing is known. */
