@@ -3,7 +3,7 @@
  * `node test/bench/append.ts [--quick] [--rounds N] [--warm] [--only plain|zstd]…`.
  *
  * Every time ends with fdatasync. Each append is undone before the next one, untimed, so all meet the same archive. Works
- * in .cache/bench (about 15 GiB) and cleans up after itself. Small increments are those of `long.ts`.
+ * in .cache/bench (about 10 GiB) and cleans up after itself. Small increments are those of `long.ts`.
  */
 
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ import {
 const { quick, rounds, warm, only } = benchOptions();
 const formats = (['plain', 'zstd'] as const).filter(format => only.length === 0 || only.includes(format));
 /** Sizes of the two archives' disks, and of the increment. */
-const SMALL_MIB = quick ? 128 : 1024;
+const SMALL_MIB = quick ? 128 : 640;
 const ARCHIVES_MIB = [SMALL_MIB, 4 * SMALL_MIB];
 const INCREMENT_MIB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const root = join(import.meta.dirname, '../../.cache/bench/append');

@@ -28,7 +28,9 @@ import { alternate, type BenchCase, type BenchRow, benchOptions, median, printTa
 const { quick, rounds, dataMiB } = benchOptions(2);
 const imageBytes = dataMiB({ usualMiB: 1024, quickMiB: 256 }) * MiB;
 const changeMiB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
-const QUIET_MS = quick ? 3_000 : 6_000;
+const QUIET_MS = quick ? 3_000 : 5_000;
+/** Enough writes to tell a gap in them. */
+const GAP_MS = 2_500;
 /** How long VMs may wait for a disk, where backups give way. */
 const TARGET_MS = 2;
 /** Increments until each further one merges the oldest state (the current one and two before it stay). */
@@ -146,7 +148,7 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
     case_('before', quiet, nothing),
     case_('frozen by hand', quiet, async () => {
       await freezing();
-      await nothing();
+      await sleep(GAP_MS);
     }),
     once(case_('full', quiet, () => backups.full(0))),
     case_('full that gives way', quiet, () => backups.full(TARGET_MS)),

@@ -25,8 +25,8 @@ import {
   quietDisks,
 } from './lib.ts';
 
-const { quick, rounds, sizeMiB, dataMiB } = benchOptions();
-const imageBytes = (sizeMiB ?? dataMiB({ usualMiB: 512, quickMiB: 128 })) * MiB;
+const { quick, rounds, sizeMiB, dataMiB } = benchOptions(2);
+const imageBytes = (sizeMiB ?? dataMiB({ usualMiB: 320, quickMiB: 128 })) * MiB;
 const NAMES = ['one.vmdk', 'two.vmdk'] as const;
 const OVA = 'bench.ova';
 

@@ -30,7 +30,7 @@ import {
 import { allocated, alternateWithin, judgedWhereRoom, limitOf, limitRow, type Work } from './limit.ts';
 
 const { quick, rounds, dataMiB } = benchOptions(2);
-const imageBytes = dataMiB({ usualMiB: 1024, quickMiB: 256 }) * MiB;
+const imageBytes = dataMiB({ usualMiB: 640, quickMiB: 256 }) * MiB;
 const changeMiB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const LONG_MS = 900_000;
 

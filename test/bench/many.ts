@@ -16,7 +16,7 @@ import { feltRow, type Latency, latencyDuring, latencyTargetsOf, settle, startWr
 import { alternate, type BenchRow, benchOptions, median, peakMiB, printTable } from './lib.ts';
 
 const { quick, rounds, dataMiB } = benchOptions(2);
-const imageBytes = dataMiB({ usualMiB: 512, quickMiB: 64, leastMiB: 256 }) * MiB;
+const imageBytes = dataMiB({ usualMiB: 384, quickMiB: 64, leastMiB: 256 }) * MiB;
 const AT_ONCE = 8;
 const QUIET_SECONDS = quick ? 3 : 6;
 /** How long VMs may wait for a disk, where backups give way. */

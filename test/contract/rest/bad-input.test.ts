@@ -6,114 +6,33 @@ import { createHmac } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { TokenSigner } from '../../../controller/src/auth/jwt.ts';
-import { type ApiDocument, type JsonSchema, type Operation, operationsOf } from './api-document.ts';
-import { type Answer, makeRestApp, PASSWORD, type RestApp } from './app.ts';
-import { SEED, seedNode } from './seed.ts';
-
-const LONG = 'x'.repeat(300);
-const NOTHING = newId();
-const UNICODE = '名前-é-🙂-\u202e';
-const BAD_TEXTS = [
-  '',
-  ' ',
-  '../../etc/passwd',
-  'a/b',
-  '%00',
-  UNICODE,
+import type { Operation } from './api-document.ts';
+import type { RestApp } from './app.ts';
+import {
+  BAD_IDS,
+  BAD_TEXTS,
+  bodySchema,
+  type Documented,
+  ends,
+  expectDocumented,
+  goodBody,
+  isOpen,
   LONG,
-  "' OR 1=1 --",
-  '{{7*7}}',
-  '\u0000',
-];
-const BAD_IDS = ['abc', `${newId()}x`, '..%2f..%2fetc', '%00', '%F0%9F%99%82', LONG];
-const BAD_VALUES: unknown[] = [null, 0, -1, 1.5, 1e300, true, [], {}, [null], { a: { b: [] } }, ...BAD_TEXTS];
-/** A stream that was opened never ends by itself. */
-const ENDLESS = new Set(['/api/events/stream/']);
-const LOGOUT = 'DELETE /api/session/';
+  nothingOf,
+  pathFor,
+  pathId,
+  startDocumented,
+} from './bad-input-world.ts';
 
 let rest: RestApp;
-let operations: Operation[];
+let each: Documented['each'];
+let operations: Documented['operations'];
 
 beforeAll(async () => {
-  rest = await makeRestApp({ limits: { requests_per_minute: 10_000_000, body_bytes: 65_536 } }, seedNode);
-  // a session gets everywhere, an integration token does not
-  const credentials = { username: 'the-administrator', password: PASSWORD };
-  rest.tokens.administrator = (await rest.call('POST', '/auth/', { as: null, body: credentials })).body.token;
-  operations = operationsOf(rest.app.swagger() as unknown as ApiDocument);
+  ({ rest, each, operations } = await startDocumented());
 });
 
 afterAll(() => rest.close());
-
-/** The path with ids of things that exist, by what the path is about. */
-function pathFor(operation: Operation, id?: string): string {
-  // users alone have numbers
-  const path = operation.path.replace('{session}', NOTHING);
-  return path.replace(/\{[^}]+\}/g, id ?? pathId(operation));
-}
-
-function pathId({ path }: Operation): string {
-  return path.startsWith('/api/domains/')
-    ? SEED.domain
-    : path.startsWith('/api/library/')
-      ? SEED.file
-      : path.startsWith('/api/data-pools/')
-        ? SEED.pool
-        : path.startsWith('/api/nodes/')
-          ? SEED.node
-          : nothingOf(path);
-}
-
-/** An id of nothing. */
-function nothingOf(path: string): string {
-  return path.startsWith('/api/users/') ? '999999' : NOTHING;
-}
-
-/** What may never happen, whatever is sent. */
-function expectDocumented(answer: Answer, what: string): void {
-  if (answer.status === 500) throw new Error(`500 for ${what}: ${answer.text}`);
-  if (answer.status < 400) return;
-  const envelope = answer.body as { errors: { code: string }[] };
-  for (const { code } of envelope.errors) {
-    const expected = code.startsWith('499') ? '409' : code.slice(0, 3);
-    if (expected !== String(answer.status))
-      throw new Error(`${what}: code ${code} with status ${answer.status}`);
-  }
-  expect(answer.text).not.toMatch(/\bat .*\.[tj]s:\d+/);
-}
-
-function bodySchema(operation: Operation): JsonSchema | undefined {
-  return operation.spec.requestBody?.content['application/json']?.schema;
-}
-
-/** A body that fits the schema, of things that exist where a name tells what is meant. */
-function goodBody(schema: JsonSchema): Record<string, unknown> {
-  const known: Record<string, unknown> = { ...SEED, datapool: SEED.pool, entity_ids: [SEED.domain] };
-  return Object.fromEntries(
-    (schema.required ?? []).map(name => {
-      const property = schema.properties?.[name];
-      if (known[name] !== undefined) return [name, known[name]];
-      if (property?.enum !== undefined) return [name, property.enum[0]];
-      if (property?.type === 'boolean') return [name, true];
-      if (property?.type === 'integer') return [name, 1];
-      if (property?.type === 'array') return [name, []];
-      return [name, property?.pattern?.startsWith('^[0-9a-f') ? newId() : 'some-text-1'];
-    }),
-  );
-}
-
-async function each(
-  filter: (operation: Operation) => boolean,
-  work: (operation: Operation) => Promise<void>,
-) {
-  const chosen = operations.filter(filter);
-  expect(chosen.length).toBeGreaterThan(0);
-  for (const operation of chosen) await work(operation);
-}
-
-const isOpen = ({ spec }: Operation) => spec.security?.length === 0;
-/** Nor is the login ended by which all of them are tried. */
-const ends = ({ method, path }: Operation) => !ENDLESS.has(path) && `${method} ${path}` !== LOGOUT;
-const hasBody = (operation: Operation) => bodySchema(operation) !== undefined && !isOpen(operation);
 
 test('the document is worth walking', () => {
   expect(operations.length).toBeGreaterThan(20);
@@ -314,97 +233,6 @@ describe('queries', () => {
 
   function queryNames({ spec }: Operation): string[] {
     return (spec.parameters ?? []).filter(parameter => parameter.in === 'query').map(({ name }) => name);
-  }
-});
-
-describe('bodies', () => {
-  test('unknown fields are all named', () =>
-    each(hasBody, async operation => {
-      const body = { ...goodBody(bodySchema(operation)!), colour: 1, taste: { deep: true } };
-      const answer = await rest.call(operation.method, pathFor(operation), { body });
-      if (ignoresUnknown(operation)) return expectDocumented(answer, operation.path);
-      expect([operation.path, answer.status]).toEqual([operation.path, 400]);
-      const fields = answer.body.errors.map((error: { field?: string }) => error.field);
-      expect(fields).toEqual(expect.arrayContaining(['colour', 'taste']));
-    }));
-
-  test('missing fields are all named', () =>
-    each(
-      operation => (bodySchema(operation)?.required ?? []).length > 0,
-      async operation => {
-        const answer = await rest.call(operation.method, pathFor(operation), { body: {} });
-        expect([operation.path, answer.status]).toEqual([operation.path, 400]);
-        const fields = answer.body.errors.map((error: { field?: string }) => error.field);
-        expect(fields).toEqual(expect.arrayContaining(bodySchema(operation)!.required!));
-      },
-    ));
-
-  test('each field with values of every kind', () =>
-    each(
-      operation => bodySchema(operation) !== undefined,
-      async operation => {
-        const schema = bodySchema(operation)!;
-        for (const name of Object.keys(schema.properties ?? {})) {
-          for (const value of BAD_VALUES) {
-            const body = { ...goodBody(schema), [name]: value };
-            const answer = await rest.call(operation.method, pathFor(operation), { body });
-            expectDocumented(
-              answer,
-              `${operation.method} ${operation.path} ${JSON.stringify({ [name]: value })}`,
-            );
-          }
-        }
-      },
-    ));
-
-  test('broken JSON, and JSON that is no object', () =>
-    each(hasBody, async operation => {
-      for (const raw of [
-        '{',
-        '{"a":',
-        '{"a":1,}',
-        'nonsense',
-        '"text"',
-        '[]',
-        '1',
-        'null',
-        '{"__proto__":{"x":1}}',
-      ]) {
-        const answer = await rest.call(operation.method, pathFor(operation), { raw });
-        expect([operation.path, raw, answer.status]).toEqual([operation.path, raw, 400]);
-        expectDocumented(answer, `${operation.path} ${raw}`);
-      }
-      const bytes = Buffer.from([0xff, 0xfe, 0x00, 0x7b]);
-      expect((await rest.call(operation.method, pathFor(operation), { raw: bytes })).status).toBe(400);
-    }));
-
-  test('too large, too deep, or of another type', () =>
-    each(hasBody, async operation => {
-      const path = pathFor(operation);
-      const huge = await rest.call(operation.method, path, {
-        raw: JSON.stringify({ a: 'x'.repeat(70_000) }),
-      });
-      expect([operation.path, huge.status, huge.body.errors[0].msg_key]).toEqual([
-        operation.path,
-        413,
-        'body_too_large',
-      ]);
-      const deep = await rest.call(operation.method, path, {
-        raw: `${'{"a":'.repeat(8000)}1${'}'.repeat(8000)}`,
-      });
-      expectDocumented(deep, `${operation.path} deep`);
-      for (const type of ['text/plain', 'application/xml', 'multipart/form-data; boundary=x', 'nonsense']) {
-        const answer = await rest.call(operation.method, path, {
-          raw: '{}',
-          headers: { 'content-type': type },
-        });
-        expect([operation.path, type, answer.status]).toEqual([operation.path, type, 415]);
-      }
-    }));
-
-  /** The specification's exception: bodies of disk attachment. */
-  function ignoresUnknown({ path }: Operation): boolean {
-    return path.endsWith('/attach-vdisk/') || path.endsWith('/detach-vdisk/');
   }
 });
 
