@@ -11,6 +11,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs
 import { tmpdir } from 'node:os';
 import { basename, join, relative } from 'node:path';
 import { codeCacheDirectory } from '../shared/src/code-cache.ts';
+import { QUICK_STARTS } from './lab/agent.ts';
 import { sweepOrphans } from './lab/leaks.ts';
 import { ROOT } from './lab/paths.ts';
 
@@ -153,7 +154,7 @@ async function runJest({ projects, flags, workers, limitMinutes }: Lane): Promis
         VIRTKEEP_TEST_RESULTS: results,
         VIRTKEEP_BUNDLE: BUNDLE,
         NODE_COMPILE_CACHE: codeCacheDirectory(),
-        ...(projects.includes('soak') && { VIRTKEEP_EVERY_CASE: '1' }),
+        ...(projects.includes('soak') ? { VIRTKEEP_EVERY_CASE: '1' } : { [QUICK_STARTS]: '1' }),
       },
     },
   );

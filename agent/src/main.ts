@@ -4,7 +4,7 @@ import { requireSupportedNode } from '@virtkeep/shared/node-version';
 import { shedStripper, startLean } from './lean-process.ts';
 
 requireSupportedNode();
-startLean();
+startLean(process.argv.slice(2));
 const { runCli } = await import('./cli.ts');
 await shedStripper();
 await runCli(process.argv.slice(2));

@@ -2,12 +2,16 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
+import { startedQuickly } from '../../agent/src/lean-process.ts';
 import { Daemon } from './daemon.ts';
 import { freePort } from './free-port.ts';
 import type { LabNode } from './node.ts';
 import { NODE_BIN, programFile } from './paths.ts';
 import type { Rest } from './rest.ts';
 import { run } from './run.ts';
+
+/** Variable: agents start without what saves memory alone; for the many tests that look at something else. */
+export const QUICK_STARTS = 'VIRTKEEP_TEST_QUICK_STARTS';
 
 export interface AgentOptions {
   node: LabNode;
@@ -35,6 +39,7 @@ export class LabAgent {
       name: `agent of ${node.name}`,
       argv: agentArgv(dir),
       logFile: join(dir, 'agent.log'),
+      ...(process.env[QUICK_STARTS] && { env: startedQuickly() }),
       node,
       ready: () => listens(host, port),
     });

@@ -10,6 +10,8 @@ export interface DaemonSpec {
   argv: [string, ...string[]];
   /** stdout and stderr are appended here. */
   logFile: string;
+  /** Beside that of this process. */
+  env?: Record<string, string>;
   /** Inside this node, with the paths of production; default: on the machine itself. */
   node?: LabNode;
   /** True once it serves; polled. */
@@ -74,12 +76,12 @@ export class Daemon {
   /** Starts it without waiting: for a daemon that is expected to die at once. */
   async spawn(env: Record<string, string> = {}): Promise<void> {
     if (this.pid !== undefined) throw new Error(`the ${this.#spec.name} runs already`);
-    const { argv, node, logFile } = this.#spec;
+    const { argv, node, logFile, env: own } = this.#spec;
     const log = openSync(logFile, 'a');
     this.#endTelling ??= tellOfFailures(() => this.#lastWords());
     const child = start(node ? node.insideArgv(argv) : argv, {
       stdio: ['ignore', log, log],
-      env: { ...process.env, ...env },
+      env: { ...process.env, ...own, ...env },
       detached: true,
     });
     closeSync(log);
