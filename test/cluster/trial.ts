@@ -10,8 +10,8 @@ const MARKS = 3;
 const READERS = 3;
 const WRITERS_PAUSE_MS = 200;
 const BACKUPS_PAUSE_MS = 300;
-/** Without one they would take the processor that the controllers need to be back soon. */
-const READERS_PAUSE_MS = 20;
+/** Each call is a new connection, whose handshake takes the processor that the controllers need to be back soon. */
+const READERS_PAUSE_MS = 100;
 /** Between two things that happen. */
 const QUIET_MS = 6000;
 const END_MS = 300_000;
