@@ -33,14 +33,14 @@ const WORKERS = [
 /**
  * Starts the same program anew in this process (its pid, its descriptors) with the settings of a small one. Returns when
  * it has them, and where the system cannot do it.
- * @param args of the command line; one that ends soon goes on as it is
+ * @param args of the command line; one that ends soon goes on as it is, with the code that is kept
  */
 export function startLean(args: readonly string[]): void {
   if (args.some(arg => SHORT.includes(arg))) useCodeCache();
   else if (starts() === 0) startAnew();
 }
 
-/** The environment of an agent that has all this but the flags of Node, which take half of the time of a start. For who starts hundreds. */
+/** For tests, which start hundreds: an environment with all this but the flags of Node, which take half of a start. It counts as started anew already. */
 export const startedQuickly = (): Record<string, string> => ({
   MALLOC_ARENA_MAX,
   UV_THREADPOOL_SIZE,

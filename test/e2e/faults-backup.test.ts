@@ -1,6 +1,7 @@
 // A backup that is cancelled at each of its steps, loses libvirt, or is told to end: nothing of it is left, and the guest never noticed.
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { QUICK_STARTS } from '../lab/agent.ts';
 import type { Guest } from '../lab/guest.ts';
 import { waitFor } from '../lab/run.ts';
 import { type AgentAlone, fileOf } from './agent-alone.ts';
@@ -10,6 +11,8 @@ let lab: BackupAlone;
 let alone: AgentAlone;
 let guest: Guest;
 beforeAll(async () => {
+  // these agents start as they are shipped
+  delete process.env[QUICK_STARTS];
   lab = await BackupAlone.start();
   ({ alone, guest } = lab);
 });

@@ -1,5 +1,5 @@
 // What an installation consists of: the units are valid and locked down, the settings files are accepted.
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
@@ -47,6 +47,11 @@ describe('an installation', () => {
     expect(existsSync(join(root, node!))).toBe(true);
     const help = execFileSync(join(root, node!), [join(root, main!), '--help'], { encoding: 'utf8' });
     expect(help).toContain(name);
+    // a daemon is started anew with flags of Node, as a command is not
+    if (name === 'virtkeep') return;
+    const args = [join(root, main!), '--config', '/nonexistent.yaml'];
+    const { stderr, status } = spawnSync(join(root, node!), args, { encoding: 'utf8' });
+    expect([status, stderr]).toEqual([78, expect.stringContaining('/nonexistent.yaml')]);
   });
 
   test('the shipped settings are accepted as they are', async () => {

@@ -54,14 +54,25 @@ test('who begins gets twice as much with each sample that is well and in which i
   expect([late.rate, rateAfter(late, 5)]).toEqual([96 * MiB, 120 * MiB]);
 });
 
-test('one that began slowly learns what its full speed does when it is let go in vain', () => {
-  const helpless = after(nextControl(BEGINNING, sample(25)), 60, 21);
+test('one that began slowly learns what its full speed does before it is believed that it is in vain', () => {
+  let free = nextControl(BEGINNING, sample(25));
+  while (free.rate < UNBOUNDED) free = nextControl(free, sample(21, free.rate));
+  expect(free.resting).toBe(1);
+  free = nextControl(free, sample(300));
+  expect(free).toEqual(FREE);
+  const slowed = nextControl(free, sample(300));
+  expect([slowed.rate, slowed.begunAtMs]).toEqual([200 * MiB, { all: 300 }]);
+  expect(after(slowed, 100, 21).rate).toBe(4 * MiB);
+  const helpless = after(nextControl(free, sample(25)), 60, 21);
+  expect([helpless.rate, helpless.resting > 100]).toEqual([UNBOUNDED, true]);
+});
+
+test('one sample that deceived does not keep anything slow for ever', () => {
+  const deceived = nextControl(FREE, sample(300));
+  const slow = after(deceived, 200, 25);
+  expect(slow.rate).toBe(4 * MiB);
+  const helpless = after(slow, 200, 25);
   expect([helpless.rate, helpless.resting > 0]).toEqual([UNBOUNDED, true]);
-  expect(nextControl(helpless, sample(25)).resting).toBe(helpless.resting - 1);
-  const worse = nextControl(helpless, sample(300));
-  expect([worse.rate, worse.resting]).toEqual([200 * MiB, 0]);
-  // and that it helps to be slow
-  expect(after(worse, 100, 21).rate).toBe(4 * MiB);
 });
 
 test('slowing that changes nothing ends for a while, and is tried again then', () => {

@@ -36,9 +36,9 @@ export interface Sample {
 export interface Control {
   /** What backups may read a second until the next sample, all of the pool together, bytes. */
   rate: number;
-  /** It began slowly, and VMs have not waited too long since. */
-  isClimbing: boolean;
-  /** How long VMs waited when the slowing began; undefined: nothing is slowed for them. */
+  /** Not at full speed. */
+  beganSlowly: boolean;
+  /** How long VMs waited when they first waited too long while something was read; undefined: they have not. */
   begunAtMs: AverageWaits | undefined;
   /** Samples in a row that found them waiting too long though backups were as slow as they may be. */
   inVain: number;
@@ -50,13 +50,13 @@ export interface Control {
 export const UNBOUNDED = 1e12;
 export const FREE: Control = {
   rate: UNBOUNDED,
-  isClimbing: false,
+  beganSlowly: false,
   begunAtMs: undefined,
   inVain: 0,
   resting: 0,
 };
 /** For a backup that begins while no other one keeps to the target: how much VMs notice is not known, so it is let go step by step. */
-export const BEGINNING: Control = { ...FREE, rate: 64 * MiB, isClimbing: true };
+export const BEGINNING: Control = { ...FREE, rate: 64 * MiB, beganSlowly: true };
 /** Backups are not slowed down below this, all of a pool together, bytes per second: a layer of each VM grows meanwhile. */
 const SLOWEST = 4 * MiB;
 /** Fewer operations than these say nothing of their storage, unless they have taken so long together. */
@@ -75,10 +75,15 @@ const BETTER = 0.7;
 /** Then so many samples pass before it is tried again. */
 const REST = 240;
 
+/** It began slowly, and VMs have not waited too long since. */
+export const isClimbing = ({ beganSlowly, begunAtMs }: Control): boolean =>
+  beganSlowly && begunAtMs === undefined;
+
 /** The rate until the next sample: down from what was really read, up from what was allowed. */
-function nextRate({ rate, isClimbing }: Control, { throughput, waitsMs, targetMs }: Sample): number {
+function nextRate(control: Control, { throughput, waitsMs, targetMs }: Sample): number {
+  const { rate } = control;
   const averageWaitMs = longestOf(waitsMs) ?? 0;
-  if (isClimbing && averageWaitMs <= targetMs)
+  if (isClimbing(control) && averageWaitMs <= targetMs)
     return throughput === 0 ? rate : Math.min(UNBOUNDED, rate * CLIMB);
   if (averageWaitMs < ROOM * targetMs) return Math.min(UNBOUNDED, rate * UP);
   // nothing was read: they wait for something else
@@ -89,27 +94,21 @@ function nextRate({ rate, isClimbing }: Control, { throughput, waitsMs, targetMs
 
 /**
  * What holds until the next sample. Where VMs wait as long as before although backups are as slow as they may be, something else keeps
- * them waiting (a limit of their own, a guest that asks too much): the backups go on as fast as they can, and it is tried again later, or
- * once VMs wait much longer for that: one that began slowly had never shown what its full speed does.
+ * them waiting (a limit of their own, a guest that asks too much): the backups go on as fast as they can, and it is tried again later. Of
+ * what began slowly nobody knows how long VMs wait at full speed, and one sample may deceive: then one sample is taken at full speed.
  */
 export function nextControl(control: Control, sample: Sample): Control {
+  if (control.resting > 0) return { ...FREE, resting: control.resting - 1 };
   const { throughput, waitsMs, targetMs } = sample;
-  const late = WAITS.filter(one => (waitsMs[one] ?? 0) > targetMs);
-  if (control.resting > 1) {
-    const isWorse = late.some(one => BETTER * waitsMs[one]! > (control.begunAtMs?.[one] ?? 0));
-    return isWorse && throughput > 0
-      ? nextControl(FREE, sample)
-      : { ...control, resting: control.resting - 1 };
-  }
-  if (control.resting === 1) return FREE;
   const rate = nextRate(control, sample);
   if (rate >= UNBOUNDED) return FREE;
-  const isSlowing = late.length > 0 && throughput > 0;
-  const begunAtMs = control.begunAtMs ?? (isSlowing ? waitsMs : undefined);
+  const late = WAITS.filter(one => (waitsMs[one] ?? 0) > targetMs);
+  const begunAtMs = control.begunAtMs ?? (late.length > 0 && throughput > 0 ? waitsMs : undefined);
   const inVain = rate === SLOWEST && late.length > 0 ? control.inVain + 1 : 0;
   const noneIsBetter = late.every(one => waitsMs[one]! > BETTER * (begunAtMs?.[one] ?? 0));
-  if (inVain >= MOST_IN_VAIN && noneIsBetter) return { ...FREE, begunAtMs, resting: REST };
-  return { rate, isClimbing: control.isClimbing && !isSlowing, begunAtMs, inVain, resting: 0 };
+  if (inVain >= MOST_IN_VAIN && noneIsBetter) return { ...FREE, resting: control.beganSlowly ? 1 : REST };
+  if (inVain >= REST) return { ...FREE, resting: 1 };
+  return { ...control, rate, begunAtMs, inVain };
 }
 
 /** Undefined: nothing is known. */

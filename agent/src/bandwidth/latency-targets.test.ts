@@ -180,17 +180,28 @@ test('a backup begins slowly, is let go step by step, and is not told that it is
   joined.leave();
 });
 
+test('what reads at a fixed rate is told a whole number of bytes', async () => {
+  const lab = new Lab();
+  const joined = lab.join();
+  await turn();
+  void joined.take(MiB * 10 + 1, signal);
+  await lab.sample(30, 0, 0.503);
+  const rate = await joined.atFixedRate(async told => told);
+  expect([rate > MiB, Number.isInteger(rate)]).toEqual([true, true]);
+  joined.leave();
+});
+
 test('only what running VMs have disks beside is read and written in pieces', async () => {
   const lab = new Lab();
   const joined = lab.join();
   const elsewhere = lab.join({ pools: [EMPTY] });
   await turn();
   await lab.sample(1);
-  expect(joined.pieceBytes! % 4096).toBe(0);
-  expect(elsewhere.pieceBytes).toBeUndefined();
+  expect(joined.pieceBytes!()! % 4096).toBe(0);
+  expect(elsewhere.pieceBytes!()).toBeUndefined();
   lab.libvirt = 'away';
   for (let samples = 0; samples < 3; samples += 1) await lab.sample(1, 0, 11);
-  expect(joined.pieceBytes).toBeUndefined();
+  expect(joined.pieceBytes!()).toBeUndefined();
   joined.leave();
   elsewhere.leave();
 });

@@ -15,6 +15,7 @@ import {
   type CountersByPool,
   type DiskCounters,
   FREE,
+  isClimbing,
   longestOf,
   nextControl,
   UNBOUNDED,
@@ -115,9 +116,7 @@ export class LatencyTargets {
     if (isFirst) void this.#sample();
     const isBounded = () => watched.some(({ control }) => control.rate < UNBOUNDED);
     return {
-      get pieceBytes() {
-        return watched.some(({ counters }) => counters.size > 0) ? PIECE_BYTES : undefined;
-      },
+      pieceBytes: () => (watched.some(({ counters }) => counters.size > 0) ? PIECE_BYTES : undefined),
       take: async (bytes, signal) => {
         for (const one of watched) one.readBytes += bytes;
         await other?.take(bytes, signal);
@@ -125,10 +124,11 @@ export class LatencyTargets {
       },
       atFixedRate: async work => {
         // what cannot be raised later does not begin slowly
-        const rates = watched.map(({ control }) => (control.isClimbing ? UNBOUNDED : control.rate));
-        const mine = Math.min(...rates) / 2;
-        const atRate = (theirs: number) =>
-          work(mine < UNBOUNDED / 2 ? Math.min(theirs || mine, mine) : theirs);
+        const rates = watched.map(({ control }) => (isClimbing(control) ? UNBOUNDED : control.rate));
+        const rate = Math.min(...rates);
+        // programs that are told it know whole numbers alone
+        const mine = Math.max(1, Math.floor(rate / 2));
+        const atRate = (theirs: number) => work(rate < UNBOUNDED ? Math.min(theirs || mine, mine) : theirs);
         member.isFixed = true;
         this.#tell(member);
         try {
@@ -220,7 +220,7 @@ export class LatencyTargets {
       watched.readBytes = 0;
       const { pool, targetMs } = watched.target;
       const control = nextControl(watched.control, { throughput, waitsMs, targetMs });
-      const binds = !control.isClimbing && control.rate < UNBOUNDED && control.rate < BINDS * throughput;
+      const binds = !isClimbing(control) && control.rate < UNBOUNDED && control.rate < BINDS * throughput;
       const text = `Reading at most ${Math.round(control.rate / MiB)} MiB/s: VMs wait ${(longestOf(waitsMs) ?? 0).toFixed(1)} ms for disks of ${pool.name}, whose target is ${targetMs} ms.`;
       this.#move(watched, control, binds ? text : '');
     }

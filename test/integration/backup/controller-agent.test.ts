@@ -6,6 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import { request } from 'node:https';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { QUICK_STARTS } from '../../lab/agent.ts';
 import type { Guest } from '../../lab/guest.ts';
 import type { Rest } from '../../lab/rest.ts';
 import { waitFor } from '../../lab/run.ts';
@@ -20,6 +21,8 @@ let bulk: string;
 type Json = Record<string, never> & Record<string, unknown>;
 
 beforeAll(async () => {
+  // these agents start as they are shipped
+  delete process.env[QUICK_STARTS];
   world = await startWorld({
     controller: true,
     nodes: 2,

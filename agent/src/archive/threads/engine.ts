@@ -125,7 +125,7 @@ export class Engine {
 
   async #pump(job: PumpJob, signal: AbortSignal, onProgress?: Progress): Promise<RunResult> {
     this.#ring.reset(job.codec.kind !== 'store');
-    this.#ring.setPiece(job.throttle?.pieceBytes);
+    this.#ring.setPiece(job.throttle?.pieceBytes?.());
     if (job.throttle) this.#ring.limit();
     const { lengthBytes } = job.source;
     const blockCount = Math.ceil(lengthBytes / BLOCK_BYTES);
@@ -155,7 +155,7 @@ export class Engine {
   /** Lets the workers read as fast as they may. */
   async #pay(throttle: Throttle, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      this.#ring.setPiece(throttle.pieceBytes);
+      this.#ring.setPiece(throttle.pieceBytes?.());
       const bytes = Math.min(this.#ring.owed, PAYMENT_BYTES);
       if (bytes > 0) {
         await throttle.take(bytes, signal);

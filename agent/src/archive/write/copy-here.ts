@@ -48,7 +48,7 @@ export async function copyHere(
       throwIfAborted(signal);
       const bytes = ring.raw(index % 2);
       const start = index * BLOCK_BYTES;
-      const pieceBytes = throttle?.pieceBytes ?? Number.POSITIVE_INFINITY;
+      const pieceBytes = throttle?.pieceBytes?.() ?? Number.POSITIVE_INFINITY;
       const ranges = await readBlock(from, index, { bytes, pieceBytes });
       await writing;
       onProgress(start);

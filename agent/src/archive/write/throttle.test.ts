@@ -82,7 +82,7 @@ test.each([
   ['large', true],
 ])('%s in pieces, compressed: %s: nothing is lost between them', async (name, zstd) => {
   // which blocks and data are no multiples of
-  const throttle = Object.assign(new Counting(), { pieceBytes: 20 * 1024 });
+  const throttle = Object.assign(new Counting(), { pieceBytes: () => 20 * 1024 });
   const path = await write(zstd, writer => writer.addFile('d', 'disk', dir.at(name)), throttle);
   const archive = await openArchive(path, signal);
   const again = `${path}.d`;
