@@ -111,11 +111,12 @@ class Node {
   }
 
   /**
-   * Changes VMs one after another, each when the one before was told.
+   * Changes VMs one after another, each when the one before was told. What the agent does by itself is in the time once, as it is in that
+   * of `idle`, or there would be as much of it as chance has it.
    * @param idle CPU that the agent takes anyway, ms a second
    * @returns CPU of the agent for each beyond that, ms
    */
-  async changes(idle = 0): Promise<number> {
+  async changes(idle: number): Promise<number> {
     const pid = this.#lab.agent.daemon.pid!;
     const names = [...this.#uuids.keys()];
     const from = cpuMs(pid);
@@ -127,6 +128,7 @@ class Node {
       await this.#lab.world.node.virsh('define', this.#write(name, memoryMiB));
       await this.#told.until(memory => memory.get(name) === memoryMiB);
     }
+    await sleep(start + IDLE_MS - performance.now());
     const seconds = (performance.now() - start) / 1000;
     return (cpuMs(pid) - from - idle * seconds) / CHANGES;
   }
@@ -166,7 +168,6 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
   const following = told.follow(lab.node.watchInventory({}, { signal: ended.signal }));
   const node = new Node(lab, told);
   await node.growTo(FEW_VMS);
-  await node.changes();
   const idleOfFew = await node.idle();
   const few = await node.changes(idleOfFew);
   await node.growTo(VMS);
@@ -174,7 +175,6 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
   const first = await node.look();
   const again = await node.look();
   const idle = await node.idle();
-  await node.changes();
   const many = await node.changes(idle);
   ended.abort();
   await following;
