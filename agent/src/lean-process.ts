@@ -41,12 +41,7 @@ export function startLean(args: readonly string[]): void {
 }
 
 /** For tests, which start hundreds: an environment with all this but the flags of Node, which take half of a start. It counts as started anew already. */
-export const startedQuickly = (): Record<string, string> => ({
-  MALLOC_ARENA_MAX,
-  UV_THREADPOOL_SIZE,
-  NODE_COMPILE_CACHE: codeCacheDirectory(),
-  [STARTS]: String(MAX_STARTS),
-});
+export const startedQuickly = (): Record<string, string> => settingsOf(MAX_STARTS);
 
 /**
  * Keeps the code that was just loaded. When it had to be stripped (the first start of a version), the program starts
@@ -65,15 +60,20 @@ export async function shedStripper(): Promise<void> {
 
 const starts = (): number => Number(process.env[STARTS] ?? 0);
 
+/** @param count of starts */
+const settingsOf = (count: number): Record<string, string> => ({
+  MALLOC_ARENA_MAX,
+  UV_THREADPOOL_SIZE,
+  NODE_COMPILE_CACHE: codeCacheDirectory(),
+  [STARTS]: String(count),
+});
+
 function startAnew(): void {
   const { NODE_OPTIONS = '' } = process.env;
   const env = {
     ...process.env,
-    MALLOC_ARENA_MAX,
-    UV_THREADPOOL_SIZE,
+    ...settingsOf(starts() + 1),
     NODE_OPTIONS: starts() === 0 ? `${NODE_OPTIONS} ${NODE_FLAGS}`.trim() : NODE_OPTIONS,
-    NODE_COMPILE_CACHE: codeCacheDirectory(),
-    [STARTS]: String(starts() + 1),
   };
   // not one that Node takes from the environment
   replaceProcess([SMALL_CODE], env);
