@@ -40,7 +40,10 @@ export function startLean(args: readonly string[]): void {
   else if (starts() === 0) startAnew();
 }
 
-/** For tests, which start hundreds: an environment with all this but the flags of Node, which take half of a start. It counts as started anew already. */
+/**
+ * For tests, which start hundreds: an environment with all this but the flags of Node, which take half of a start. It counts as started
+ * anew already.
+ */
 export const startedQuickly = (): Record<string, string> => settingsOf(MAX_STARTS);
 
 /**

@@ -10,8 +10,6 @@ const MARKS = 3;
 const READERS = 3;
 const WRITERS_PAUSE_MS = 200;
 const BACKUPS_PAUSE_MS = 300;
-/** Each call is a new connection, whose handshake takes the processor that the controllers need to be back soon. */
-const READERS_PAUSE_MS = 100;
 /** Between two things that happen. */
 const QUIET_MS = 6000;
 const END_MS = 300_000;
@@ -89,11 +87,7 @@ async function countUp(client: Client, mark: string, over: AbortSignal): Promise
 }
 
 async function readAll(client: Client, marks: readonly string[], over: AbortSignal): Promise<void> {
-  while (!over.aborted)
-    for (const mark of marks) {
-      await client.read(mark);
-      await sleep(READERS_PAUSE_MS);
-    }
+  while (!over.aborted) for (const mark of marks) await client.read(mark);
 }
 
 /** One VM after the other; a second backup of one begins when the first has ended. */

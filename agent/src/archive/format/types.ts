@@ -12,7 +12,10 @@ export interface Throttle {
   take(bytes: number, signal: AbortSignal): Promise<void>;
   /** For work that keeps to a rate by itself, which stays the same to its end; 0: any rate. */
   atFixedRate<T>(work: (bytesPerSecond: number) => Promise<T>): Promise<T>;
-  /** Read or written at once by a thread now, at the most, bytes, a multiple of 4096: others get on in between. Undefined: anything. To be asked each time. */
+  /**
+   * Read or written at once by a thread now, at the most, bytes, a multiple of 4096: others get on in between. Undefined: anything. To be
+   * asked each time.
+   */
   pieceBytes?(): number | undefined;
 }
 

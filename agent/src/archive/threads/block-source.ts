@@ -118,15 +118,20 @@ export function readRanges(
   const isAhead = pieceBytes >= BLOCK_BYTES && ahead < source.offset + source.lengthBytes;
   if (isAhead) willNeed(source.fd, ahead, BLOCK_BYTES);
   for (const range of ranges)
-    for (let from = range.start; from < range.end; from += pieceBytes)
-      readFully(source.fd, into.subarray(from, Math.min(from + pieceBytes, range.end)), start + from);
+    readFully(source.fd, into.subarray(range.start, range.end), start + range.start, pieceBytes);
   dontNeed(source.fd, start, BLOCK_BYTES);
 }
 
-/** Fills the buffer from the file at `offset`. */
-export function readFully(fd: number, into: Uint8Array, offset: number): void {
+/** Fills the buffer from the file at `offset`. @param pieceBytes as in {@link readRanges} */
+export function readFully(
+  fd: number,
+  into: Uint8Array,
+  offset: number,
+  pieceBytes = Number.POSITIVE_INFINITY,
+): void {
   for (let done = 0; done < into.length; ) {
-    const count = attributed('source_io', () => readSync(fd, into, done, into.length - done, offset + done));
+    const length = Math.min(into.length - done, pieceBytes);
+    const count = attributed('source_io', () => readSync(fd, into, done, length, offset + done));
     if (count === 0) throw becameShorter();
     done += count;
   }

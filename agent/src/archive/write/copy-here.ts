@@ -88,8 +88,7 @@ async function readBlock(
     const ranges = await holes.rangesAside(index);
     for (const range of ranges) {
       await mayRead(range.end - range.start);
-      for (let from = range.start; from < range.end; from += pieceBytes)
-        await readAll(source.fd, bytes.subarray(from, Math.min(from + pieceBytes, range.end)), start + from);
+      await readAll(source.fd, bytes.subarray(range.start, range.end), start + range.start, pieceBytes);
       const end = roundUp(range.end, DATA_ALIGN);
       bytes.fill(0, range.end, end);
       range.end = end;
@@ -105,9 +104,10 @@ async function readBlock(
 const becameShorter = (path: string) =>
   new VirtkeepError('io_failed', { operation: 'reading', path, reason: 'it ended before its length' });
 
-async function readAll(fd: number, into: Buffer, offset: number): Promise<void> {
+async function readAll(fd: number, into: Buffer, offset: number, pieceBytes: number): Promise<void> {
   for (let done = 0; done < into.length; ) {
-    const { bytesRead } = await readAsync(fd, into, done, into.length - done, offset + done);
+    const length = Math.min(into.length - done, pieceBytes);
+    const { bytesRead } = await readAsync(fd, into, done, length, offset + done);
     if (bytesRead === 0) throw new FaultError({ kind: 'source_short', reason: 'it ended before its length' });
     done += bytesRead;
   }
