@@ -19,7 +19,12 @@ const LET_GO_MS = 60_000;
 const POLL_MS = 250;
 /** A guest that starts resets its drives, which closes the tray between libvirt's opening it and taking out what is in it. */
 const TRAY_CLOSED = /Tray of device .* is not open/;
-/** So long it may take for that, ms. */
+/**
+ * A guest that locks the medium (udev does, of any) is asked to eject it, and libvirt waits five seconds for that. Linux looks
+ * for such a wish every two seconds: on a busy node it comes later.
+ */
+const TRAY_AWAITED = /timed out waiting to open tray/;
+/** So long the tray may take to open and stay so, ms. */
 const TRAY_MS = 60_000;
 
 /** The workflow. Result: `{"target_dev","path"}`; of an image that is mounted already the same. */
@@ -108,7 +113,7 @@ async function place(domain: Domain, drive: Drive, path: string | null, signal: 
     } catch (error) {
       const reason = reasonOf(error);
       const isClosed = TRAY_CLOSED.test(reason);
-      if (!isClosed || performance.now() > deadline) {
+      if (!(isClosed || TRAY_AWAITED.test(reason)) || performance.now() > deadline) {
         const isHeld = !isClosed && /tray|lock/i.test(reason);
         unavailable(`${reason}${isHeld ? '; the guest holds the medium, eject it there first' : ''}`);
       }
