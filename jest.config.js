@@ -44,6 +44,8 @@ const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications
   .flatMap(find)
   .filter(file => !ON_SQLITE_ALONE.test(file))
   .filter(file => OPENS_DATABASE.test(readFileSync(join(import.meta.dirname, file), 'utf8')));
+// Those of them that are about controllers and browsers, and compute rather than wait for guests.
+const CONTROLLERS = ['test/e2e/{controllers-chaos,several-controllers,web-*}.test.ts'];
 const notLong = patterns =>
   patterns.flatMap(find).filter(file => !LONG.includes(file.replace(/\.test\.ts$/, '')));
 const common = {
@@ -102,7 +104,11 @@ export default {
       { displayName: 'integration' },
       notLong(['test/integration/**/*.test.ts', 'agent/node-libvirt/test/**/*.test.ts']),
     ),
-    ...projectsOf({ displayName: 'e2e' }, notLong(['test/e2e/**/*.test.ts'])),
+    ...projectsOf({ displayName: 'controllers' }, CONTROLLERS.flatMap(find)),
+    ...projectsOf(
+      { displayName: 'e2e' },
+      notLong(['test/e2e/**/*.test.ts']).filter(file => !CONTROLLERS.flatMap(find).includes(file)),
+    ),
     ...projectsOf(
       { displayName: 'soak' },
       [

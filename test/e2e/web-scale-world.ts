@@ -4,8 +4,9 @@
  */
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { expect } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { type Browser, chromium, type Page } from 'playwright-core';
+import { type Browser, chromium, type Locator, type Page } from 'playwright-core';
 import { World } from '../contract/scale/world.ts';
 import type { SimulatedAgent } from '../scale/simulated-agent.ts';
 import { BROWSER } from './web-world.ts';
@@ -44,6 +45,50 @@ export async function startScaleWorld(): Promise<WebScaleWorld> {
       await world.end();
     },
   };
+}
+
+/** What a test sees and does on the list of virtual machines. */
+export class MachinesPage {
+  readonly #web: WebScaleWorld;
+  readonly #page: Page;
+
+  constructor(web: WebScaleWorld, page: Page) {
+    this.#web = web;
+    this.#page = page;
+  }
+
+  button(name: string): Locator {
+    return this.#page.getByRole('button', { name, exact: true });
+  }
+
+  field(name: string): Locator {
+    return this.#page.getByLabel(name, { exact: true });
+  }
+
+  /** Waits until the head of the list says which of how many are shown. */
+  async shows(from: number, to: number, count: number): Promise<void> {
+    await this.#page
+      .locator('#options-menu-top-toggle')
+      .filter({ hasText: new RegExp(`^${from} - ${to}\\s+of\\s+${count}\\s*$`) })
+      .waitFor();
+  }
+
+  /** What the controller has at this place of its list. */
+  async expected(offset: number, limit: number, more = ''): Promise<string[]> {
+    const path = `/api/domains/?limit=${limit}&offset=${offset}&fields=verbose_name${more}`;
+    const { body } = await this.#web.world.rest.call('GET', path);
+    return body.results.map((one: { verbose_name: string }) => one.verbose_name);
+  }
+
+  /** Waits until these are the rows, in this order. */
+  async listed(wanted: readonly string[]): Promise<void> {
+    const names = this.#page.getByRole('grid', { name: 'Virtual machines' }).locator('tbody a');
+    await names
+      .nth(wanted.length - 1)
+      .filter({ hasText: wanted.at(-1)! })
+      .waitFor();
+    expect(await names.allTextContents()).toEqual(wanted);
+  }
 }
 
 /** Counts the event streams that a server has open from now on. */

@@ -55,7 +55,7 @@ export class LabController {
 
   /** A client without login. */
   anonymous(): Rest {
-    return new Rest(this.url, readFileSync(this.caFile, 'utf8'));
+    return new Rest(this.url, readFileSync(this.caFile, 'utf8'), undefined, true);
   }
 
   /** A client logged in as the first administrator. */

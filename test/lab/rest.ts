@@ -1,4 +1,5 @@
-import { HttpClient } from '@virtkeep/shared/http-client';
+import type { AgentOptions } from 'node:https';
+import { type HttpAnswer, HttpClient, type HttpRequest } from '@virtkeep/shared/http-client';
 
 export interface RestAnswer<T = Record<string, unknown>> {
   status: number;
@@ -21,16 +22,21 @@ const POLL_MS = 150;
 /** A plain REST client: any answer is given as it came, whatever the command would make of it. */
 export class Rest {
   readonly url: string;
+  /** Each request on a connection of its own. */
   readonly #http: HttpClient;
+  /** Reads on a kept one, which spares most of their handshakes. */
+  readonly #kept: HttpClient | undefined;
   token: string | undefined;
 
-  /** @param ca PEM of the CA that signed the controller's certificate */
-  constructor(url: string, ca: string, token?: string) {
+  /**
+   * @param ca PEM of the CA that signed the controller's certificate
+   * @param isKept there is one controller behind the address: reads may keep their connection
+   */
+  constructor(url: string, ca: string, token?: string, isKept = false) {
     this.url = url;
     this.token = token;
-    // a kept connection dies with a killed controller, and a test must not see that
-    const agent = { ca, keepAlive: false };
-    this.#http = new HttpClient({ agent, idleTimeoutMs: 360_000, maxAnswerBytes: Number.POSITIVE_INFINITY });
+    this.#http = clientOf({ ca, keepAlive: false });
+    if (isKept) this.#kept = clientOf({ ca, keepAlive: true });
   }
 
   /** Logs in and keeps the token for further requests. @throws Error when refused */
@@ -50,13 +56,22 @@ export class Rest {
     headers: Record<string, string> = {},
   ): Promise<RestAnswer<T>> {
     const isRaw = body === undefined || typeof body === 'string' || Buffer.isBuffer(body);
-    const { status, text, ...answer } = await this.#http.send({
+    const request = {
       method,
       url: new URL(path, this.url),
       payload: isRaw ? body : JSON.stringify(body),
       headers: { ...(this.token ? { authorization: `jwt ${this.token}` } : {}), ...headers },
-    });
+    };
+    const { status, text, ...answer } = await (method === 'GET'
+      ? this.#read(request)
+      : this.#http.send(request));
     return { status, body: parse(text) as T, headers: answer.headers };
+  }
+
+  /** A kept connection dies with a killed controller, and a test must not see that. */
+  #read(request: HttpRequest): Promise<HttpAnswer> {
+    const anew = () => this.#http.send(request);
+    return this.#kept ? this.#kept.send(request).catch(anew) : anew();
   }
 
   /** A request that must succeed. @throws Error with status and body otherwise */
@@ -120,6 +135,10 @@ export class Rest {
       throw new Error(`${path}: ${task.status} ${JSON.stringify(task.error)} ${task.error_message}`);
     return { entity, task };
   }
+}
+
+function clientOf(agent: AgentOptions): HttpClient {
+  return new HttpClient({ agent, idleTimeoutMs: 360_000, maxAnswerBytes: Number.POSITIVE_INFINITY });
 }
 
 function parse(text: string): unknown {

@@ -21,6 +21,9 @@ registerHooks({
     specifier === '@jest/globals' ? { url: GLOBALS, shortCircuit: true } : next(specifier, context),
 });
 
+// of a worker alone (test/run.ts): what it starts is small
+delete process.env.GLIBC_TUNABLES;
+
 let runs = 0;
 
 export default async function runFile(globalConfig, config, environment, _runtime, path, send) {

@@ -9,7 +9,7 @@ import { text } from 'node:stream/consumers';
 import { connect } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Guest } from '../../lab/guest.ts';
-import { NODE_BIN, ROOT } from '../../lab/paths.ts';
+import { NODE_BIN, programFile } from '../../lab/paths.ts';
 import type { Rest } from '../../lab/rest.ts';
 import { waitFor } from '../../lab/run.ts';
 import type { World } from '../../lab/world.ts';
@@ -148,14 +148,13 @@ describe('what the guest tells', () => {
 });
 
 function virtkeep(args: string[], input: string | Buffer = ''): Promise<[number | null, string, string]> {
-  const main = join(ROOT, 'controller', 'cli', 'src', 'main.ts');
   const env = {
     PATH: process.env.PATH,
     VIRTKEEP_URL: world.controller.url,
     VIRTKEEP_TOKEN: operator.token,
     VIRTKEEP_CA: world.controller.caFile,
   };
-  const child = spawn(NODE_BIN, [main, ...args], { env, cwd: world.dir });
+  const child = spawn(NODE_BIN, [programFile('virtkeep'), ...args], { env, cwd: world.dir });
   child.stdin.end(input);
   const ended = new Promise<number | null>(resolve => child.on('close', resolve));
   return Promise.all([ended, text(child.stdout), text(child.stderr)]);
