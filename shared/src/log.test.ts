@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { VirtkeepError } from './errors.ts';
-import { logLine, redact } from './log.ts';
+import { logLine, redact, redactText } from './log.ts';
 
 test('whatever bears a secret name is replaced, at any depth', () => {
   const input = {
@@ -65,3 +65,22 @@ test('no text of a guest or a client breaks a line, moves a cursor or turns its 
   );
   expect(JSON.parse(line)).toMatchObject({ message: hostile, text: hostile, [hostile]: 1 });
 });
+
+test.each([
+  ['password=x', 'password=[redacted]'],
+  ['the DB_PASSWORD_OLD: "x y"', 'the DB_PASSWORD_OLD: [redacted] y"'],
+  [`{"my.api-key.2" : 'x', "a": 1}`, `{"my.api-key.2" : [redacted] "a": 1}`],
+  ['Authorization: Bearer abc.def next', 'Authorization: Bearer [redacted] next'],
+  ['sent as bearer abc, token:x', 'sent as bearer [redacted] token:[redacted]'],
+  ['a token is missing; error: none', 'a token is missing; error: none'],
+])('of a text, %s is written as %s', (text, redacted) => {
+  expect(redactText(text)).toBe(redacted);
+});
+
+test.each(['a', 'token', 'token-', 'bearer ', 'password ', 'token\t\t'])(
+  'a text of a million times %j is written at once, where looking at it anew from each of its characters would take hours',
+  piece => {
+    const text = piece.repeat(1_000_000);
+    expect(redactText(text).length).toBeGreaterThan(0);
+  },
+);
