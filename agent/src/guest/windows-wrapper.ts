@@ -18,10 +18,14 @@ export const POWERSHELL = 'powershell.exe';
 /** CreateProcess takes 32 767 characters. */
 export const MAX_COMMAND_LINE = 32_000;
 
-/** One argument of a command line, quoted so that the C run-time gives it back as it was. */
+/**
+ * One argument of a command line, quoted so that the C run-time gives it back as it was. A row of backslashes is looked at from its
+ * first one only: from each of them, a long row would take for ever.
+ */
 export function quoted(argument: string): string {
   if (argument !== '' && !/[\s"]/.test(argument)) return argument;
-  return `"${argument.replace(/(\\*)"/g, '$1$1\\"').replace(/(\\+)$/, '$1$1')}"`;
+  const doubled = argument.replaceAll(/(?<!\\)\\+(?="|$)/g, '$&$&');
+  return `"${doubled.replaceAll('"', '\\"')}"`;
 }
 
 const literal = (text: string): string => `'${text.replaceAll(/['\u2018\u2019\u201a\u201b]/g, '$&$&')}'`;

@@ -56,8 +56,15 @@ describe('the command line of a Windows program', () => {
     ['C:\\dir\\', 'C:\\dir\\'],
     ['C:\\my dir\\', '"C:\\my dir\\\\"'],
     ['a\\"b', '"a\\\\\\"b"'],
+    ['\\\\host\\a b\\\\', '"\\\\host\\a b\\\\\\\\"'],
+    ['\\" \\\\""\\', '"\\\\\\" \\\\\\\\\\"\\"\\\\"'],
   ])('%j is %s', (argument, expected) => {
     expect(quoted(argument)).toBe(expected);
+  });
+
+  test('a row of a million backslashes that no quotation mark follows stays as it is, at once', () => {
+    const argument = `${'\\'.repeat(1_000_000)} end`;
+    expect(quoted(argument) === `"${argument}"`).toBe(true);
   });
 
   const scriptOf = (args: string[]) => Buffer.from(args.at(-1)!, 'base64').toString('utf16le');

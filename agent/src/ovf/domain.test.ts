@@ -133,11 +133,19 @@ describe('names', () => {
     ["it's &lt;&amp;&gt;", "it's <&>"],
     ['я'.repeat(150), 'я'.repeat(100)],
     ['', 'vm1'],
+    [`${'a'.repeat(199)}😀`, 'a'.repeat(199)],
+    [`a${'😀'.repeat(100)}`, `a${'😀'.repeat(49)}`],
+    [`${'a'.repeat(190)}${' '.repeat(50)}b`, 'a'.repeat(190)],
   ])('%s', (name, expected) => {
     const { xml } = domainXmlOf(only({ name }), TARGET);
     expect(parseDomain(xml).name).toBe(expected);
     expect(complaintsOf(xml)).toBe('');
   });
+});
+
+test('a name of millions of characters is cut at once', () => {
+  const { xml } = domainXmlOf({ ...only({}), name: 'я'.repeat(3_000_000) }, TARGET);
+  expect(parseDomain(xml).name).toBe('я'.repeat(100));
 });
 
 test('more on IDE than it has place for goes to SATA, on q35 everything does', () => {

@@ -116,8 +116,10 @@ function nameOf({ appliance: { name, systemId }, warnings }: Making): string {
   return plain;
 }
 
+/** No character has less than a byte, so all that can stay stands in the first ones; a stranger's name may have millions more. */
 function fittingName(name: string): string {
-  let plain = withoutHidden(name).replaceAll('/', '_').trim();
+  const whole = withoutHidden(name).replaceAll('/', '_').trim();
+  let plain = whole.slice(0, MAX_NAME_BYTES).toWellFormed().trim();
   while (Buffer.byteLength(plain) > MAX_NAME_BYTES) plain = [...plain].slice(0, -1).join('').trim();
   return plain === '.' || plain === '..' ? '' : plain;
 }

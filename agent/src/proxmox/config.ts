@@ -39,7 +39,8 @@ export function readGuestConfig(bytes: Uint8Array, subject: string): GuestConfig
   for (const line of lines.map(text => text.trim())) {
     const section = /^\[(.{1,200})\]$/.exec(line)?.[1];
     const [, key, device] = /^#qmdump#map:([^:\s]+):([^:\s]+):/.exec(line) ?? [];
-    const [, name, value] = /^([a-z][a-z\d_-]{0,63}):\s*(.*)$/i.exec(line) ?? [];
+    // the value begins with no blank: giving one back to it would cost another look at the whole line
+    const [, name, value] = /^([a-z][a-z\d_-]{0,63}):\s*(?!\s)(.*)$/i.exec(line) ?? [];
     if (section !== undefined) sections.push(section);
     else if (key !== undefined && device !== undefined) keyOfDevice.set(device, key);
     else if (line === '' || sections.length > 0 || line.startsWith('#qmdump#')) continue;

@@ -6,6 +6,7 @@ import { seededRandom } from '@virtkeep/shared/seeded-random';
 import { parseDomain, sanitizeForeign } from '../domain-xml/index.ts';
 import { domainXmlOf } from '../ovf/index.ts';
 import { TARGET } from '../ovf/test-kit.ts';
+import { readGuestConfig } from './config.ts';
 import { proxmoxVmOf } from './index.ts';
 
 const GiB = 1024 ** 3;
@@ -224,6 +225,26 @@ describe('as a whole is refused', () => {
       ),
     ).toEqual(bad(/UTF-8/)));
   test('too many lines', () => expect(failure(() => vmOf('\n'.repeat(20_000)))).toEqual(bad(/20001 lines/)));
+});
+
+test('a line is a key and a value between blanks, or none', () => {
+  const read = (text: string) => readGuestConfig(Buffer.from(text), 'a.vma');
+  const { values, unread } = read(
+    'name:\t web one \n  Memory:64\nempty:\nlong: \r \u2028x\nbad: a\rb\nno key\n',
+  );
+  expect([...values]).toEqual([
+    ['name', 'web one'],
+    ['memory', '64'],
+    ['empty', ''],
+    ['long', 'x'],
+  ]);
+  expect(unread).toBe(2);
+});
+
+test('a line of half a million blanks is none, at once', () => {
+  const { values, unread } = readGuestConfig(Buffer.from(`name: a\nx:${' '.repeat(520_000)}a\rb`), 'a.vma');
+  expect([...values]).toEqual([['name', 'a']]);
+  expect(unread).toBe(1);
 });
 
 test('whatever stands in it, there is a domain or a refusal, and nothing of the host', () => {

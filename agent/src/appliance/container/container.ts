@@ -30,6 +30,10 @@ export interface Container {
   close(): Promise<void>;
 }
 
+/** For `find`, which a stranger's manifest may ask for a hundred thousand times. The names differ (`checkNames`). */
+export const byName = (members: readonly Member[]): ReadonlyMap<string, Member> =>
+  new Map(members.map(member => [member.name, member]));
+
 /** Refuses names that lead elsewhere or cannot be told from others, and too many of them. @throws Fault */
 export function checkNames(names: readonly string[]): void {
   if (names.length > MAX_MEMBERS)

@@ -70,8 +70,8 @@ function byRuns(
   const differential = files
     .filter(({ kind }) => kind === 'diff')
     .sort((a, b) => Number(b.ident) - Number(a.ident));
-  const runs = Map.groupBy(differential, ({ ident }) => seconds.find(second => second >= Number(ident)));
-  const disksOf = Map.groupBy(described, one => seconds.findLast(second => second <= one.second));
+  const runs = Map.groupBy(differential, ({ ident }) => seconds[countUntil(seconds, Number(ident) - 1)]);
+  const disksOf = Map.groupBy(described, one => seconds[countUntil(seconds, one.second) - 1]);
   const runOf = new Map<VirtnbdDataFile, number>();
   for (const [run, newestFirst] of runs) {
     if (run === undefined) continue;
@@ -85,6 +85,17 @@ function byRuns(
     }
   }
   return files.map(file => ({ ...file, ident: String(runOf.get(file) ?? file.ident) }));
+}
+
+/** How many of them, which are sorted, are not after that second. There may be as many as files in a directory. */
+function countUntil(seconds: readonly number[], second: number): number {
+  let [low, high] = [0, seconds.length];
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2);
+    if (seconds[middle]! <= second) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 const compare = (a: string, b: string): number => a.localeCompare(b, 'en', { numeric: true });

@@ -4,6 +4,7 @@ import { afterAll, describe, expect, test } from '@jest/globals';
 import { isVirtnbdMain, isVirtnbdPart, virtnbdDataName } from '@virtkeep/shared/virtnbd-names';
 import { openVirtnbd } from '../index.ts';
 import { scratch, signal } from '../test-kit.ts';
+import { statesOf, type VirtnbdDataFile } from './states.ts';
 import { dataFile, definition, put } from './test-kit.ts';
 
 const dir = scratch();
@@ -209,4 +210,27 @@ describe('refused', () => {
     symlinkSync(join(path, 'other'), join(path, 'vda.full.data'));
     await expect(openVirtnbd(join(path, MAIN), signal)).rejects.toMatchObject({ msgKey: 'not_a_file' });
   });
+});
+
+test('hundreds of thousands of definitions and descriptions are each put to their run at once', () => {
+  const header = {
+    ...{ checkpoint: 'virtnbdbackup.0', parent: '', virtualSizeBytes: 1, written: new Date(0) },
+  } as NonNullable<VirtnbdDataFile['header']>;
+  const file = (kind: 'full' | 'diff', ident: string): VirtnbdDataFile => ({
+    ...{
+      target: 'vda',
+      kind,
+      ident,
+      name: `vda.${kind}.data`,
+      path: '/x',
+      sizeBytes: 1,
+      changed: new Date(0),
+    },
+    header: kind === 'full' ? header : { ...header, parent: 'virtnbdbackup.0', written: new Date(1) },
+  });
+  const first = 1_000_000_000;
+  const definitions = Array.from({ length: 400_000 }, (_, at) => String(first + 10 * at));
+  const described = Array.from({ length: 400_000 }, () => ({ target: 'vda', second: first + 3 }));
+  const states = statesOf([file('full', ''), file('diff', String(first - 5))], { definitions, described });
+  expect(states.map(({ name }) => name)).toEqual(['virtnbdbackup.0', `diff.${first}`]);
 });

@@ -4,7 +4,7 @@ import { CREATED, manifestOf } from '../test-kit.ts';
 import { GROWTH_LIMITS } from './bounds.ts';
 import { growthOf, whyGrown } from './growth.ts';
 import { encodeManifest, type Manifest, type MemberRecord } from './manifest.ts';
-import { baseNumbers, partOf, WHOLE_UNTIL } from './manifest-chain.ts';
+import { baseNumbers, partOf, WHOLE_UNTIL, wholeOf } from './manifest-chain.ts';
 import { memberNames } from './names.ts';
 
 /** A small generator of its own, so that a failing seed can be run again. */
@@ -244,6 +244,27 @@ test('a chain that leads forwards or in a circle is refused', async () => {
   ).rejects.toMatchObject({
     msgKey: 'archive_damaged',
   });
+});
+
+test('hundreds of thousands of disks are continued, each by its own', () => {
+  const count = 200_000;
+  const layered = (at: number, layers: string[]) =>
+    ({ id: `disk ${at}`, layers: layers.map(member => ({ member })) }) as Manifest['disks'][number];
+  const base = manifestOf([record('0001_vm.xml', 'domain_xml')], {
+    disks: Array.from({ length: count }, (_, at) => layered(at, ['a'])),
+  });
+  const grownDisks = base.disks.map(({ layers }, at) => ({
+    ...layered(at, ['a', 'b']),
+    layers: [...layers, ...layered(at, ['b']).layers],
+  }));
+  const part = partOf({ ...base, disks: grownDisks }, base, {
+    ...{ manifest: '0001_manifest.json', dataOffset: 0, sizeBytes: 1, sha256: '' },
+  });
+  expect(part.continues!.layers.at(-1)).toEqual({ disk: `disk ${count - 1}`, count: 1 });
+  expect(part.disks.at(-1)).toEqual(layered(count - 1, ['b']));
+  const whole = wholeOf(part, base) as Manifest;
+  expect(whole.disks).toHaveLength(count);
+  expect(whole.disks.at(-1)).toEqual(layered(count - 1, ['a', 'b']));
 });
 
 describe('an archive has grown', () => {

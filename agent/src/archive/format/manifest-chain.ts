@@ -41,8 +41,9 @@ export function partOf(manifest: Manifest, base: Manifest, place: ManifestPlace)
   const states = commonLength(manifest.states, base.states);
   const snapshots = commonLength(manifest.snapshots, base.snapshots);
   const layers: Continued['layers'] = [];
+  const formers = byId(base.disks);
   const disks = manifest.disks.map(disk => {
-    const former = base.disks.find(({ id }) => id === disk.id);
+    const former = formers.get(disk.id);
     const count = former ? commonLength(disk.layers, former.layers) : 0;
     if (count > 0) layers.push({ disk: disk.id, count });
     return { ...disk, layers: disk.layers.slice(count) };
@@ -68,10 +69,11 @@ export function wholeOf({ continues, ...part }: ManifestPart, base: Manifest): M
     base.members.length < members || base.states.length < states || base.snapshots.length < snapshots;
   if (isShort) return 'a manifest continues more than there is';
   const counts = new Map(continues.layers.map(({ disk, count }) => [disk, count]));
+  const formers = byId(base.disks);
   const disks: Manifest['disks'] = [];
   for (const disk of part.disks) {
     const count = counts.get(disk.id) ?? 0;
-    const former = count === 0 ? [] : (base.disks.find(({ id }) => id === disk.id)?.layers ?? []);
+    const former = count === 0 ? [] : (formers.get(disk.id)?.layers ?? []);
     if (former.length < count) return `a manifest continues more of the disk ${disk.target} than there is`;
     disks.push({ ...disk, layers: [...former.slice(0, count), ...disk.layers] });
   }
@@ -84,6 +86,10 @@ export function wholeOf({ continues, ...part }: ManifestPart, base: Manifest): M
     snapshots: [...base.snapshots.slice(0, snapshots), ...part.snapshots],
   };
 }
+
+/** Of two with the same id the first counts. */
+const byId = (disks: Manifest['disks']): Map<string, Manifest['disks'][number]> =>
+  new Map(disks.toReversed().map(disk => [disk.id, disk]));
 
 /** How many entries two lists begin with alike. */
 function commonLength<T>(one: readonly T[], other: readonly T[]): number {

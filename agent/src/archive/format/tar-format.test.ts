@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { Header } from 'tar';
+import { roundUp, TAR_BLOCK } from './layout.ts';
 import {
   checkMemberNames,
   dataOffsetFor,
@@ -84,6 +85,29 @@ describe('hostile tars', () => {
   test('a large extension header is refused before it is read', async () => {
     const large = header({ size: 1024 ** 3, type: 'ExtendedHeader' });
     expect((await walkBytes(large)).fault).toBe('an extension header is too large');
+  });
+
+  const walkedAfter = (...texts: string[]) => {
+    const pieces = texts.flatMap(text => [
+      header({ path: 'x', size: text.length, type: 'ExtendedHeader' }),
+      Buffer.concat([Buffer.from(text)], roundUp(text.length, TAR_BLOCK)),
+    ]);
+    return walkBytes(Buffer.concat([...pieces, header({ path: 'made/up' }), Buffer.alloc(1024)]));
+  };
+
+  test('a sparse member is called by the first name in its extension header that is none of nothing', async () => {
+    const walked = await walkedAfter(
+      '20 GNU.sparse.name=\n27 GNU.sparse.name=disk.raw\n24 GNU.sparse.name=other\n',
+    );
+    expect(walked.members).toMatchObject([{ name: 'disk.raw', isFile: false }]);
+    expect((await walkedAfter('27 GNU.sparse.name=disk.raw')).members).toMatchObject([{ name: 'made/up' }]);
+  });
+
+  test('extension headers of nothing but beginnings of sparse names are gone through once', async () => {
+    const text = ' GNU.sparse.name='.repeat(1024 ** 2).slice(0, 1024 ** 2);
+    const { members, fault } = await walkedAfter(text, text, text, text);
+    expect(fault).toBeUndefined();
+    expect(members).toMatchObject([{ name: 'made/up' }]);
   });
 
   test('names that leave the directory or occur twice are refused', () => {

@@ -150,13 +150,27 @@ function readExtension(type: string, body: Buffer, extension: Extension): string
   if (type !== 'x') return undefined;
   const text = body.toString('utf8');
   if (text.includes(' GNU.sparse.')) extension.sparse = true;
-  const sparsePath = / GNU\.sparse\.name=([^\n]+)\n/.exec(text)?.[1];
+  const sparsePath = sparseNameIn(text);
   if (sparsePath !== undefined) extension.sparsePath = sparsePath;
   const pax = Pax.parse(text);
   if (pax.path !== undefined) extension.path = pax.path;
   if (pax.size === undefined) return undefined;
   if (!Number.isSafeInteger(pax.size) || pax.size < 0) return 'a pax header has an impossible size';
   extension.sizeBytes = pax.size;
+  return undefined;
+}
+
+const SPARSE_NAME = ' GNU.sparse.name=';
+
+/** The first such name that is not empty. A stranger wrote the text: it is gone through once, whatever it holds. */
+function sparseNameIn(text: string): string | undefined {
+  let at = text.indexOf(SPARSE_NAME);
+  while (at >= 0) {
+    const start = at + SPARSE_NAME.length;
+    const end = text.indexOf('\n', start);
+    if (end !== start) return end < 0 ? undefined : text.slice(start, end);
+    at = text.indexOf(SPARSE_NAME, end);
+  }
   return undefined;
 }
 

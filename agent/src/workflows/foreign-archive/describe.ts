@@ -23,6 +23,7 @@ import {
   UnclearChains,
 } from './chains.ts';
 import { type Definitions, readDefinitions } from './definitions.ts';
+import { externalOf, type FindMember, finderOf, overlaysOf } from './named-members.ts';
 
 /** Most images whose headers are read. */
 const MAX_IMAGES = 1000;
@@ -111,8 +112,9 @@ function chainsOf(
   }));
   const damaged = (reason: string) => new VirtkeepError('archive_damaged', { path, reason });
   try {
-    const formerPaths = overlaysOf(states, members);
-    const overlayPaths = new Set(states.flatMap(({ config }) => externalOf(config).map(({ path }) => path!)));
+    const configs = states.map(({ config }) => config);
+    const formerPaths = overlaysOf(configs, members);
+    const overlayPaths = new Set(configs.flatMap(externalOf).map(({ path }) => path!));
     const found = resolveChains({
       images,
       disks,
@@ -132,21 +134,6 @@ function chainsOf(
     if (error instanceof UnclearChains) throw damaged(error.message);
     throw error;
   }
-}
-
-const externalOf = ({ disks }: SnapshotConfig) =>
-  disks.filter(({ mode, path }) => mode === 'external' && path !== undefined);
-
-/** Files that saved states say they made, by the members that bear their names: of a state of one disk it is plain which. */
-function overlaysOf(states: Definitions['states'], members: Reading['members']): Map<string, string> {
-  const overlays = new Map<string, string>();
-  for (const { config } of states) {
-    const external = externalOf(config);
-    const ending = memberNames.layer('x', config.name).slice(1);
-    const bearing = members.filter(({ name }) => name.endsWith(ending));
-    if (external.length === 1 && bearing.length === 1) overlays.set(bearing[0]!.name, external[0]!.path!);
-  }
-  return overlays;
 }
 
 function manifestFrom(
@@ -170,8 +157,9 @@ function manifestFrom(
     ...(unused.length > 0 ? [`Nothing names ${listed(unused)}: not restored.`] : []),
   ];
   const records = recordsOf(members, chains);
-  const firmware = firmwareOf(current, records, warnings);
-  const saved = statesOf(states, records, chains, warnings);
+  const find = finderOf(records);
+  const firmware = firmwareOf(current, find, warnings);
+  const saved = statesOf(states, find, chains, warnings);
   warnOfMemory(records, saved, warnings);
   const created = modified.toISOString();
   const { metadata } = config;
@@ -191,7 +179,7 @@ function manifestFrom(
       { number, name: null, consistency: 'crash', created, xmlMember, memoryMember: null, ...firmware },
     ],
     disks: chains.map(chain => diskOf(chain, config)),
-    isos: isosOf(config, records),
+    isos: isosOf(config, find),
     luns: config.disks
       .filter(({ device }) => device === 'lun')
       .map(({ targetDev, source }) => ({ target: targetDev, formerPath: source, wwn: null })),
@@ -272,14 +260,11 @@ function diskOf({ target, layers, outside }: ForeignChain, { disks }: DomainConf
 
 const isDrive = ({ device }: DiskConfig): boolean => device === 'cdrom' || device === 'floppy';
 
-function isosOf({ disks }: DomainConfig, records: readonly MemberRecord[]): Manifest['isos'] {
+function isosOf({ disks }: DomainConfig, find: FindMember): Manifest['isos'] {
   return disks
     .filter(disk => isDrive(disk) && disk.path !== undefined)
     .map(({ targetDev, path }) => {
-      const names = [basename(path!), memberNames.iso(path!)];
-      const image = records.find(
-        ({ name, kind }) => names.includes(name) && (kind === 'iso' || kind === 'other'),
-      );
+      const image = find([basename(path!), memberNames.iso(path!)], ['iso', 'other']);
       return {
         target: targetDev,
         member: image?.name ?? null,
@@ -294,17 +279,14 @@ function isosOf({ disks }: DomainConfig, records: readonly MemberRecord[]): Mani
 /** UEFI variables and TPM state of the current configuration, by the names that this service gives them, or by the file's own. */
 function firmwareOf(
   { config, member }: Definitions['current'],
-  records: readonly MemberRecord[],
+  find: FindMember,
   warnings: string[],
 ): Pick<Manifest['states'][number], 'nvram' | 'tpm'> {
   const prefix = /^\d+_/.exec(member)?.[0] ?? '';
-  const find = (...names: string[]) =>
-    records.find(
-      ({ name, kind }) => names.includes(name) && (kind === 'nvram' || kind === 'tpm' || kind === 'other'),
-    )?.name;
+  const named = (...names: string[]) => find(names, ['nvram', 'tpm', 'other'])?.name;
   const formerPath = config.nvram?.path ?? null;
-  const nvram = config.nvram && find(`${prefix}nvram.fd`, basename(formerPath ?? ''));
-  const tpm = config.tpm && find(`${prefix}tpm.tar`);
+  const nvram = config.nvram && named(`${prefix}nvram.fd`, basename(formerPath ?? ''));
+  const tpm = config.tpm && named(`${prefix}tpm.tar`);
   if (config.nvram && !nvram) warnings.push('The UEFI variables are not in the archive: new ones are made.');
   if (config.tpm && !tpm)
     warnings.push('The state of the TPM is not in the archive: what the guest sealed with it is lost.');
@@ -316,7 +298,7 @@ function firmwareOf(
 
 function statesOf(
   states: Definitions['states'],
-  records: readonly MemberRecord[],
+  find: FindMember,
   chains: readonly ForeignChain[],
   warnings: string[],
 ): Manifest['snapshots'] {
@@ -329,7 +311,8 @@ function statesOf(
       leaveOut(`"${xmlMember}" is another of the same name`);
       continue;
     }
-    const memoryMember = memory.mode === 'external' ? memoryOf(config.memory.path, name, records) : null;
+    const memoryNames = [basename(memory.path ?? ''), memberNames.memory(name)];
+    const memoryMember = memory.mode === 'external' ? find(memoryNames, ['memory'])?.name : null;
     if (memoryMember === undefined) {
       leaveOut('its memory is not in the archive');
       continue;
@@ -375,15 +358,6 @@ function unknownDisks({ disks }: SnapshotConfig, chains: readonly ForeignChain[]
 function timeOf(seconds: number): string | null {
   const time = new Date(seconds * 1000);
   return Number.isNaN(time.getTime()) ? null : time.toISOString();
-}
-
-function memoryOf(
-  path: string | undefined,
-  state: string,
-  records: readonly MemberRecord[],
-): string | undefined {
-  const names = [basename(path ?? ''), memberNames.memory(state)];
-  return records.find(({ name, kind }) => kind === 'memory' && names.includes(name))?.name;
 }
 
 /** Which instant a memory is of is told by saved states alone, and one that does not fit its disks destroys them. */

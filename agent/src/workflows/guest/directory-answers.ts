@@ -5,7 +5,7 @@ import { failureText, type Guest, operationFailed, type ProgramResult } from './
 /** The account's DN: among the attributes that `adcli show-computer` tells, or, with most versions, only in its messages. */
 export function placeIn({ exitCode, out, err }: ProgramResult): string | undefined {
   if (exitCode !== 0) return undefined;
-  const found = /(?:^distinguishedName:|Found computer account for .+? at:)\s*(\S.*)$/m.exec(
+  const found = /(?:^distinguishedName:|Found computer account for .{1,256}? at:)\s*(\S.*)$/m.exec(
     `${out}\n${err}`,
   );
   return found?.[1]?.trim();
@@ -13,7 +13,12 @@ export function placeIn({ exitCode, out, err }: ProgramResult): string | undefin
 
 /** Directly in the unit; LDAP takes capitals and spaces after commas for the same. */
 export function isBelow(place: string, unit: string): boolean {
-  const plain = (text: string) => text.toLowerCase().replaceAll(/\s*,\s*/g, ',');
+  const plain = (text: string) =>
+    text
+      .toLowerCase()
+      .split(',')
+      .map(part => part.trim())
+      .join(',');
   const cut = plain(place).search(/(?<!\\),/);
   return cut >= 0 && plain(place).slice(cut + 1) === plain(unit);
 }
@@ -40,7 +45,7 @@ export function directoryFailure(
 }
 
 /** adcli: the guest's account is gone already, which leaving does not need. */
-const NO_ACCOUNT = /\bNo (?:\w+ )?account for .+ exists|\baccount for .+ does not exist/;
+const NO_ACCOUNT = /\bNo (?:\w{1,256} )?account for .{1,256} exists|\baccount for .{1,256} does not exist/;
 
 /**
  * Why a guest is not to be taken out of its directory: what leaving would delete there must be reached by that login, or the guest

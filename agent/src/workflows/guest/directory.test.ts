@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { OperationContext } from '../context.ts';
 import { directoryOf, joinDirectory, leaveDirectory, provenAgain } from './directory.ts';
-import { directoryFailure, isBelow, placeIn } from './directory-answers.ts';
+import { directoryFailure, isBelow, leaveRefused, placeIn } from './directory-answers.ts';
 import type { GuestOperations } from './domain.ts';
 import { familyOf } from './families.ts';
 import type { Guest, Program, ProgramResult } from './guest.ts';
@@ -48,6 +48,29 @@ describe('where an account is', () => {
     expect(isBelow(DN, 'OU=Other,DC=lab,DC=test')).toBe(false);
     expect(isBelow(DN, 'DC=lab,DC=test')).toBe(false);
     expect(isBelow('CN=A\\,B,OU=Servers,DC=lab', 'OU=Servers,DC=lab')).toBe(true);
+    expect(isBelow('CN=A ,\tOU=My  Servers , DC=lab', 'OU=My  Servers,DC=lab')).toBe(true);
+  });
+
+  test('is found at once, or not, in whatever a guest says', () => {
+    const err = `${'Found computer account for '.repeat(400_000)}\nFound computer account for X at: ${DN}\n`;
+    expect(placeIn({ exitCode: 0, out: '', err })).toBe(DN);
+    expect(isBelow(`CN=A${' '.repeat(1_000_000)}B,${DN}`, DN)).toBe(true);
+  });
+});
+
+describe('why a guest is not to be taken out', () => {
+  const refused = (err: string) =>
+    leaveRefused({ name: 'vm' }, 'leaving', who, { exitCode: 1, out: '', err });
+
+  test('is not that its account is gone already', () => {
+    expect(refused('adcli: No computer account for WEB1$ exists')).toBeUndefined();
+    expect(refused('adcli: The computer account for WEB1$ does not exist')).toBeUndefined();
+    expect(refused('adcli: something else')?.msgKey).toBe('guest_operation_failed');
+  });
+
+  test('is told at once, whatever a guest says before', () => {
+    const words = 'account for '.repeat(200_000);
+    expect(refused(`${words}\nadcli: No computer account for WEB1$ exists`)).toBeUndefined();
   });
 });
 

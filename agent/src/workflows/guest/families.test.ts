@@ -144,7 +144,20 @@ describe('commands', () => {
     expect(by('redhat').directoryIn(answer(''))).toBeNull();
     expect(by('alt').directoryIn(answer('ad LAB.TEST host LAB\n'))).toBe('LAB.TEST');
     expect(by('alt').directoryIn(answer('local\n'))).toBeNull();
+    const { directoryIn } = by('astra');
+    expect(directoryIn(answer('Domain: lab.test\nstate: on\n'))).toBe('lab.test');
+    expect(directoryIn(answer('no domain\nИмя домена = LAB.test'))).toBe('LAB.test');
+    expect(directoryIn(answer('domain_name:\n  lab.test'))).toBe('lab.test');
+    expect(directoryIn(answer('Domain: none.\n'))).toBeNull();
+    const longest = `${'a.'.repeat(126)}b`;
+    expect(directoryIn(answer(`domain=${longest}`))).toBe(longest);
+    expect(directoryIn(answer(`domain=${longest}b`))).toBeNull();
   });
+
+  test.each(['domain:', 'domain: ', `domain${':'.repeat(64)}`, 'domain:.', 'domain:\n\t'])(
+    'a guest that says nothing but %j is soon heard out',
+    words => expect(by('astra').directoryIn(answer(words.repeat(40_000)))).toBeNull(),
+  );
 
   test('a unit as LDAP and as net ads writes it', () => {
     const strange = requireUnit('ou', 'OU=A\\, B,OU=C/D,DC=lab');

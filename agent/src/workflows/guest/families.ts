@@ -175,6 +175,13 @@ const astraAccount = (login: Login, computer: string): Program => ({
   input: `${login.password}\n`,
 });
 
+/**
+ * A guest writes what is looked through, and with parts as long as one likes that would take for ever. A domain name has at most 253
+ * characters, and neither a colon nor an equals sign in it.
+ */
+const NAMED_DOMAIN =
+  /(?:domain|домен)\S{0,64}\s{0,64}[:=]\s{0,64}(?=[^\s:=]{1,252}\.[^\s:=])([^\s:=]{3,253})(?![^\s:=])/i;
+
 const astra = {
   takesUnit: false,
   find: (directory: string) => english('getent', 'ahosts', directory),
@@ -184,7 +191,7 @@ const astra = {
     withPassword(english('astra-ad-sssd-client', '-U', '-u', login, '-y'), password),
   current: english('astra-ad-sssd-client', '-i'),
   alwaysTells: false,
-  directoryIn: ({ out }: ProgramResult) => /(?:domain|домен)\S*\s*[:=]\s*(\S+\.\S+)/i.exec(out)?.[1] ?? null,
+  directoryIn: ({ out }: ProgramResult) => NAMED_DOMAIN.exec(out)?.[1] ?? null,
   proof: ({ directory, login }: Pick<Login, 'directory' | 'login'>) =>
     english('/bin/sh', '-c', ASTRA_PROOF, 'sh', directory, login),
   account: astraAccount,

@@ -8,6 +8,7 @@ import {
   outcomeOf,
   refuseDriversWithoutVirtio,
   requireVirtV2v,
+  stepIn,
   v2vCommand,
   v2vDefinition,
 } from './virt-v2v.ts';
@@ -105,4 +106,21 @@ test('its warnings are passed on, each on one line and without secrets', () => {
   );
   expect(second).toContain('password=[redacted]');
   expect(others).toEqual([]);
+});
+
+test('what it does now is told by its last line with a time, once that has ended', () => {
+  const opening = '[   0.0] Setting up the source: -i libvirtxml guest.xml\n';
+  expect(stepIn(opening)).toBe('Setting up the source: -i libvirtxml guest.xml');
+  expect(stepIn(`${opening}[   1.5] Opening`)).toBeUndefined();
+  expect(stepIn(`${opening}[  12.25] Inspecting the [first] disk\nvirt-v2v: a word\n`)).toBe(
+    'Inspecting the [first] disk',
+  );
+  expect(stepIn(`cut off [   3.0] Converting\n`)).toBe('Converting');
+  expect(stepIn(`${opening}something [else]\n`)).toBeUndefined();
+  for (const none of ['', '\n', 'Opening\n', '[', '[ 1.0]\n']) expect(stepIn(none)).toBeUndefined();
+});
+
+test('millions of beginnings of such lines are gone through once', () => {
+  expect(stepIn('[0] '.repeat(1_000_000))).toBeUndefined();
+  expect(stepIn(`${'[0] a\n'.repeat(1_000_000)}[0] b\n`)).toBe('b');
 });

@@ -139,7 +139,7 @@ async function runOnce(
     onOutput: piece => {
       said = (said + piece.toString('utf8')).slice(-KEPT_OUTPUT);
       hasBegun ||= HAS_BEGUN.test(said);
-      const step = /\[ *[\d.]+\] ([^\n]*)\n[^[]*$/.exec(said)?.[1];
+      const step = stepIn(said);
       if (step) progress.message(plain(step).slice(0, 200));
     },
   });
@@ -150,6 +150,17 @@ async function runOnce(
   const failure = failed(reasonOfEnd(end, said));
   if (hasBegun) return failure;
   throw failure;
+}
+
+/**
+ * What it does now: the text of `[  12.3] Inspecting the source`, in the last line with such a bracket, once that has ended. Only that line
+ * is looked at, since this is asked for each piece of what it says.
+ */
+export function stepIn(said: string): string | undefined {
+  const last = said.lastIndexOf('[');
+  const end = said.indexOf('\n', last);
+  if (last < 0 || end < 0) return undefined;
+  return /\[ *[\d.]+\] (.*)/s.exec(said.slice(said.lastIndexOf('\n', last) + 1, end))?.[1];
 }
 
 /** Redacted and on one line: the words are the guest's in part. */

@@ -8,7 +8,7 @@ import { newId } from '@virtkeep/shared/ids';
 import type { Manifest } from '../../archive/index.ts';
 import type { Claimant } from '../../claims.ts';
 import { markSources, type SourceMark } from '../../disks/index.ts';
-import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
+import { type DomainConfig, parseDomain, parseSnapshot } from '../../domain-xml/index.ts';
 import { isNoDomain } from '../../libvirt/errors.ts';
 import type { Thing } from '../../other-nodes.ts';
 import { fsFacts, type PoolRecord, poolOfPath, resolveInPool } from '../../pools/index.ts';
@@ -160,13 +160,14 @@ async function existingPaths(
 }
 
 /** Files of the VM the backup was made of, when it exists on this node, layers of its saved states included. */
-async function filesOfOriginal(libvirt: Libvirt, domainId: string): Promise<Set<string>> {
+export async function filesOfOriginal(libvirt: Libvirt, domainId: string): Promise<Set<string>> {
   const files = new Set<string>();
   try {
     const domain = await libvirt.domainByUuid(domainId);
     const definitions = [await domain.xml(DomainXml.INACTIVE), await domain.xml()];
-    for (const snapshot of await domain.snapshots()) definitions.push(...domainsOf(await snapshot.xml()));
     const disks = definitions.flatMap(xml => parseDomain(xml).disks);
+    for (const snapshot of await domain.snapshots())
+      disks.push(...(parseSnapshot(await snapshot.xml()).domain?.disks ?? []));
     for (const disk of await resolveVolumes(libvirt, disks)) {
       for (const path of [disk.path, ...(disk.backingChain ?? []).map(layer => layer.path)]) {
         if (path !== undefined) files.add(path);
@@ -176,10 +177,6 @@ async function filesOfOriginal(libvirt: Libvirt, domainId: string): Promise<Set<
     if (!isNoDomain(error)) throw error;
   }
   return files;
-}
-
-function domainsOf(snapshotXml: string): string[] {
-  return snapshotXml.match(/<domain[\s>][\s\S]*?<\/domain>/g) ?? [];
 }
 
 /** Bytes free per pool; a pool that cannot be asked has none. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import type { ManifestDisk, ManifestSavedState } from '../../archive/index.ts';
-import { planStates, type StateCandidate } from './states.ts';
+import { parentsFirst, planStates, type RestoredState, type StateCandidate } from './states.ts';
 
 /** A disk whose layers are a file each: `/a` at the bottom. */
 const diskOf = (target: string, ...layers: [path: string, frozenBy: string | null][]) =>
@@ -132,5 +132,35 @@ describe('the saved states of a restored VM', () => {
     );
     expect(summary(plan)).toEqual([{ name: 's1', parent: null, current: true, frozen: { vda: 0 } }]);
     expect(plan.warnings).toEqual([expect.stringContaining('"s2"')]);
+  });
+});
+
+describe('parents come before children', () => {
+  const state = (name: string, parent: string | null) =>
+    ({ record: { name } as ManifestSavedState, parent }) as RestoredState;
+  const names = (states: RestoredState[]) => parentsFirst(states).map(({ record }) => record.name);
+
+  test('by depth, and those of one depth as they were given', () => {
+    const states = [
+      state('b1', 'b'),
+      state('b', null),
+      state('a2', 'a'),
+      state('a', null),
+      state('b1x', 'b1'),
+      state('a1', 'a'),
+    ];
+    expect(names(states)).toEqual(['b', 'a', 'b1', 'a2', 'a1', 'b1x']);
+  });
+
+  test('those without a way to a first one, or in a circle, are left out', () => {
+    const states = [state('x', 'gone'), state('y', 'x'), state('p', 'q'), state('q', 'p'), state('s', 's')];
+    expect(names([...states, state('a', null)])).toEqual(['a']);
+  });
+
+  test('of a chain of hundreds of thousands that is told the wrong way round, too', () => {
+    const count = 200_000;
+    const chain = Array.from({ length: count }, (_, at) => state(`s${at}`, at === 0 ? null : `s${at - 1}`));
+    const sorted = names(chain.toReversed());
+    expect([sorted.length, sorted[0], sorted.at(-1)]).toEqual([count, 's0', `s${count - 1}`]);
   });
 });

@@ -19,16 +19,17 @@ export interface Targets {
 export function targetsOf(selection: Selection, candidates: readonly Candidate[]): Targets {
   const { entities, tags, nodes, all } = selection;
   const named = new Set(entities);
+  const excluded = new Set(selection.exclude_entities);
   const isChosen = ({ id, nodeIds, tags: borne }: Candidate) =>
     all ||
     named.has(id) ||
     tags.some(tag => borne.includes(tag)) ||
     nodes.some(node => nodeIds.includes(node));
   const isExcluded = ({ id, tags: borne }: Candidate) =>
-    selection.exclude_entities.includes(id) || selection.exclude_tags.some(tag => borne.includes(tag));
+    excluded.has(id) || selection.exclude_tags.some(tag => borne.includes(tag));
   const found = candidates.filter(one => isChosen(one) && !isExcluded(one));
   const known = new Set(candidates.map(({ id }) => id));
-  const missing = entities.filter(id => !known.has(id) && !selection.exclude_entities.includes(id));
+  const missing = entities.filter(id => !known.has(id) && !excluded.has(id));
   return { found: found.sort(byName), missing };
 }
 
