@@ -172,6 +172,8 @@ export async function makeRestApp(
       await rest.services.stopNodes();
       await db.destroy();
       rmSync(stateDir, { recursive: true });
+      // a worker keeps the modules of its tests, and with them all that their variables hold
+      rest.app = rest.services = undefined as never;
     },
   };
   return rest;

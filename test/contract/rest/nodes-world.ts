@@ -44,7 +44,10 @@ const started: FakeAgent[] = [];
 /** Ends the app and every agent that was enrolled, also after a test that failed half-way. */
 export async function stopAll(rest: RestApp | undefined): Promise<void> {
   rest?.draining.abort(new VirtkeepError('draining')); // answers that still wait end
-  for (const agent of started.splice(0)) await agent.stop();
+  for (const agent of started.splice(0)) {
+    await agent.stop();
+    agent.contents.clear();
+  }
   await rest?.close();
 }
 
