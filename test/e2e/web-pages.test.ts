@@ -6,6 +6,7 @@ import { PASSWORD } from '../contract/rest/app.ts';
 import { until } from '../contract/rest/nodes-world.ts';
 import {
   beginBackup,
+  choose,
   failBackup,
   logIn,
   look,
@@ -45,12 +46,6 @@ const button = (name: string) => page.getByRole('button', { name, exact: true })
 const row = (text: string) => rowOf(page, text);
 const calls = (kind: string) => world.node.agent.calls.filter(call => call.kind === kind);
 
-/** Takes an action behind the three dots. */
-async function choose(of: string, action: string): Promise<void> {
-  await button(`Actions of ${of}`).first().click();
-  await page.getByRole('menuitem', { name: action }).click();
-}
-
 test('a wrong password is told, a right one shows the page that was asked for, and logging out hides it', async () => {
   await page.goto(at('vms'));
   await seen.inspect();
@@ -81,7 +76,7 @@ test('what is asked of one machine is not asked of another after going back to i
     `history.pushState(null, '', '/ui/vms/${database.id}'); dispatchEvent(new PopStateEvent('popstate'))`,
   );
   await heading('database').waitFor();
-  await choose('database', 'Reset');
+  await choose(page, 'database', 'Reset');
   await page.getByRole('dialog').waitFor();
   await page.goBack();
   await heading('web-1').waitFor();
@@ -202,11 +197,11 @@ test('a restore point becomes a new machine by four steps', async () => {
 
 test('a file is deleted by who types its name, and described by who may', async () => {
   await logIn(seen, at('files'));
-  await choose('web-1.tar', 'Describe');
+  await choose(page, 'web-1.tar', 'Describe');
   await page.getByLabel('Description', { exact: true }).fill('before the upgrade');
   await button('Save').click();
   await row('before the upgrade').waitFor();
-  await choose('web-1.tar', 'Compress');
+  await choose(page, 'web-1.tar', 'Compress');
   await page.getByRole('dialog').getByLabel('Level of zstd (1 to 9)').fill('5');
   await seen.inspect();
   await page.getByRole('dialog').getByRole('button', { name: 'Compress' }).click();
@@ -214,7 +209,7 @@ test('a file is deleted by who types its name, and described by who may', async 
   expect(calls('recompress').at(-1)!.request).toMatchObject({ compressionLevel: 5 });
   world.node.agent.fail(calls('recompress').at(-1)!.request.operationId, canceled());
   await row('web-1.tar').getByText('Active').waitFor();
-  await choose('web-1.tar', 'Delete');
+  await choose(page, 'web-1.tar', 'Delete');
   const dialog = page.getByRole('dialog');
   await dialog.getByText('3 restore points are lost for good').waitFor();
   const remove = dialog.getByRole('button', { name: 'Delete' });
@@ -241,10 +236,10 @@ test('a node is enrolled by a command that has the token, which is good for one 
   expect(text).toContain(`--controller ${world.url} --token -`);
   expect(text).toMatch(/VIRTKEEP_ENROLL_TOKEN='[\w-]+\.[0-9a-f]{64}'/);
   await button('Close').click();
-  await choose('node-1', 'Begin service mode');
+  await choose(page, 'node-1', 'Begin service mode');
   await page.getByRole('dialog').getByRole('button', { name: 'Begin service mode' }).click();
   await row('node-1').getByText('Service mode').waitFor();
-  await choose('node-1', 'End service mode');
+  await choose(page, 'node-1', 'End service mode');
   await row('node-1').getByText('Active').waitFor();
 });
 

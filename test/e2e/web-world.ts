@@ -272,6 +272,21 @@ export function rowOf(page: Page, text: string): Locator {
   return page.getByRole('row', { includeHidden: true }).filter({ hasText: text });
 }
 
+/** Chooses from the menu of a row. */
+export async function choose(page: Page, of: string, action: string): Promise<void> {
+  await page
+    .getByRole('button', { name: `Actions of ${of}`, exact: true })
+    .first()
+    .click();
+  await page.getByRole('menuitem', { name: action, exact: true }).click();
+}
+
+/** Ends what was begun last on the node. */
+export function giveUp({ node: { agent } }: WebWorld, kind: string): void {
+  const { request } = agent.calls.filter(call => call.kind === kind).at(-1)!;
+  agent.fail(request.operationId, new VirtkeepError('canceled'));
+}
+
 /** Goes to a page by its address and waits for its heading. */
 export async function goTo({ page }: Watched, url: string, heading: string): Promise<void> {
   await page.goto(url);
