@@ -44,8 +44,8 @@ const onPostgres = ['controller/src/**/*.test.ts', 'test/contract/{notifications
   .flatMap(find)
   .filter(file => !ON_SQLITE_ALONE.test(file))
   .filter(file => OPENS_DATABASE.test(readFileSync(join(import.meta.dirname, file), 'utf8')));
-// Those of them that are about controllers and browsers, and compute rather than wait for guests.
-const CONTROLLERS = ['test/e2e/{controllers-chaos,several-controllers,web-*}.test.ts'];
+// Those under `e2e` that are about controllers and browsers: they compute, and start no guests, or hardly any.
+const CONTROLLERS = find('test/e2e/{controllers-chaos,several-controllers,web-*}.test.ts');
 const notLong = patterns =>
   patterns.flatMap(find).filter(file => !LONG.includes(file.replace(/\.test\.ts$/, '')));
 const common = {
@@ -104,10 +104,10 @@ export default {
       { displayName: 'integration' },
       notLong(['test/integration/**/*.test.ts', 'agent/node-libvirt/test/**/*.test.ts']),
     ),
-    ...projectsOf({ displayName: 'controllers' }, CONTROLLERS.flatMap(find)),
+    ...projectsOf({ displayName: 'controllers' }, CONTROLLERS),
     ...projectsOf(
       { displayName: 'e2e' },
-      notLong(['test/e2e/**/*.test.ts']).filter(file => !CONTROLLERS.flatMap(find).includes(file)),
+      notLong(['test/e2e/**/*.test.ts']).filter(file => !CONTROLLERS.includes(file)),
     ),
     ...projectsOf(
       { displayName: 'soak' },
