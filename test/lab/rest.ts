@@ -1,4 +1,5 @@
 import type { AgentOptions } from 'node:https';
+import { errnoOf } from '@virtkeep/shared/errors';
 import { type HttpAnswer, HttpClient, type HttpRequest } from '@virtkeep/shared/http-client';
 
 export interface RestAnswer<T = Record<string, unknown>> {
@@ -71,7 +72,11 @@ export class Rest {
   /** A kept connection dies with a killed controller, and a test must not see that. */
   #read(request: HttpRequest): Promise<HttpAnswer> {
     const anew = () => this.#http.send(request);
-    return this.#kept ? this.#kept.send(request).catch(anew) : anew();
+    if (!this.#kept) return anew();
+    return this.#kept.send(request).catch((error: unknown) => {
+      if (['ECONNRESET', 'EPIPE'].includes(errnoOf(error) ?? '')) return anew();
+      throw error;
+    });
   }
 
   /** A request that must succeed. @throws Error with status and body otherwise */

@@ -35,10 +35,9 @@ type Chains = ReadonlyMap<string, readonly VirtnbdDataFile[]>;
  */
 export function statesOf(found: readonly VirtnbdDataFile[], records: VirtnbdRecords): VirtnbdState[] {
   const files = byRuns(found, records);
-  const targets = [...new Set(files.map(({ target }) => target))].sort();
-  const chains = new Map(
-    targets.map(target => [target, chainsOf(files.filter(file => file.target === target))]),
-  );
+  const filesOf = Map.groupBy(files, ({ target }) => target);
+  const targets = [...filesOf.keys()].sort();
+  const chains = new Map(targets.map(target => [target, chainsOf(filesOf.get(target)!)]));
   const names = new Set([...chains.values()].flatMap(chain => [...chain.keys()]));
   const states = [...names].map(name => stateOf(name, chains));
   return states.sort((a, b) => a.written.getTime() - b.written.getTime() || compare(a.name, b.name));
@@ -75,11 +74,14 @@ function byRuns(
   const runOf = new Map<VirtnbdDataFile, number>();
   for (const [run, newestFirst] of runs) {
     if (run === undefined) continue;
-    const targets = disksOf.get(run)?.map(({ target }) => target);
-    const ofRun = newestFirst.filter(({ target }) => targets?.includes(target) ?? true);
+    const disks = disksOf.get(run);
+    const targets = disks && new Set(disks.map(({ target }) => target));
+    const ofRun = newestFirst.filter(({ target }) => targets?.has(target) ?? true);
     const newest = ofRun[0];
+    const met = new Set<string>();
     for (const file of ofRun) {
-      const isNewestOfDisk = file === ofRun.find(({ target }) => target === file.target);
+      const isNewestOfDisk = !met.has(file.target);
+      met.add(file.target);
       const isNear = targets !== undefined || Number(newest!.ident) - Number(file.ident) <= SPREAD_S;
       if (isNewestOfDisk && isNear && file.header?.parent === newest!.header?.parent) runOf.set(file, run);
     }

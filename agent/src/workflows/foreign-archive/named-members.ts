@@ -34,7 +34,7 @@ export function overlaysOf(
   members: readonly { name: string }[],
 ): Map<string, string> {
   const bearing = new Map<string, string[]>(states.map(({ name }) => [endingOf(name), []]));
-  // the state's name may have the character in it, too
+  // an ending begins with `_`, which may stand in the name of a state, too: each is tried
   for (const { name } of members)
     for (let at = name.indexOf('_'); at >= 0; at = name.indexOf('_', at + 1))
       bearing.get(name.slice(at))?.push(name);
