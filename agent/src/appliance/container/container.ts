@@ -30,9 +30,11 @@ export interface Container {
   close(): Promise<void>;
 }
 
-/** For `find`, which a stranger's manifest may ask for a hundred thousand times. The names differ (`checkNames`). */
-export const byName = (members: readonly Member[]): ReadonlyMap<string, Member> =>
-  new Map(members.map(member => [member.name, member]));
+/** Of members that are all known. A stranger's manifest may ask a hundred thousand times. The names differ (`checkNames`). */
+export function findAmong(members: readonly Member[]): Container['find'] {
+  const byName = new Map(members.map(member => [member.name, member]));
+  return name => Promise.resolve(byName.get(name));
+}
 
 /** Refuses names that lead elsewhere or cannot be told from others, and too many of them. @throws Fault */
 export function checkNames(names: readonly string[]): void {

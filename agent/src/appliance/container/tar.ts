@@ -6,7 +6,7 @@ import { flattened, type ReadTar, type WalkedMember, walkTar } from '../../archi
 import { MAX_DESCRIPTOR_BYTES, MAX_KEPT_BYTES } from '../bounds.ts';
 import { rangeOf } from '../bytes.ts';
 import { Fault, shown } from '../fault.ts';
-import { byName, type Container, checkNames, type Member, type Take } from './container.ts';
+import { type Container, checkNames, findAmong, type Member, type Take } from './container.ts';
 import { ForwardReader } from './forward.ts';
 
 type TarMember = Member & { dataOffset: number };
@@ -14,12 +14,12 @@ type TarMember = Member & { dataOffset: number };
 /** A tar whose members are read where they stand. */
 export class PlainTar implements Container {
   readonly members: readonly TarMember[];
-  readonly #byName: ReadonlyMap<string, Member>;
+  readonly find: Container['find'];
   readonly #file: FileHandle;
 
   private constructor(members: readonly TarMember[], file: FileHandle) {
     this.members = members;
-    this.#byName = byName(members);
+    this.find = findAmong(members);
     this.#file = file;
   }
 
@@ -37,10 +37,6 @@ export class PlainTar implements Container {
       members.map(member => ({ ...member, place: { path, offset: member.dataOffset } })),
       file,
     );
-  }
-
-  find(name: string): Promise<Member | undefined> {
-    return Promise.resolve(this.#byName.get(name));
   }
 
   async read(names: ReadonlySet<string>, take: Take, signal: AbortSignal): Promise<void> {
@@ -64,7 +60,7 @@ const isText = ({ name, sizeBytes }: WalkedMember): boolean =>
 /** A tar inside something compressed: whatever is wanted of it costs a pass. */
 export class PackedTar implements Container {
   readonly members: readonly TarMember[];
-  readonly #byName: ReadonlyMap<string, Member>;
+  readonly find: Container['find'];
   readonly #unpack: Unpack;
   readonly #kept: ReadonlyMap<number, Buffer>;
   readonly #close: () => Promise<void>;
@@ -74,7 +70,7 @@ export class PackedTar implements Container {
     { unpack, kept, close }: { unpack: Unpack; kept: Map<number, Buffer>; close: () => Promise<void> },
   ) {
     this.members = members;
-    this.#byName = byName(members);
+    this.find = findAmong(members);
     this.#unpack = unpack;
     this.#kept = kept;
     this.#close = close;
@@ -105,10 +101,6 @@ export class PackedTar implements Container {
     } finally {
       await reader.close();
     }
-  }
-
-  find(name: string): Promise<Member | undefined> {
-    return Promise.resolve(this.#byName.get(name));
   }
 
   async read(names: ReadonlySet<string>, take: Take, signal: AbortSignal): Promise<void> {

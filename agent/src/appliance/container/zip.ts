@@ -6,7 +6,7 @@ import { type Entry, fromFdPromise, type ZipFile } from 'yauzl';
 import { flattened } from '../../archive/index.ts';
 import { MAX_MEMBERS, mostUnpacked } from '../bounds.ts';
 import { Fault, shown } from '../fault.ts';
-import { byName, type Container, checkNames, type Member, type Take } from './container.ts';
+import { type Container, checkNames, findAmong, type Member, type Take } from './container.ts';
 import { PackedTar } from './tar.ts';
 
 type ZipMember = Member & { entry: Entry };
@@ -63,19 +63,15 @@ function faultOf(entry: Entry): string | undefined {
 
 class Zip implements Container {
   readonly members: readonly ZipMember[];
-  readonly #byName: ReadonlyMap<string, Member>;
+  readonly find: Container['find'];
   readonly #zip: ZipFile;
   readonly #file: FileHandle;
 
   constructor(zip: ZipFile, members: readonly ZipMember[], file: FileHandle) {
     this.#zip = zip;
     this.members = members;
-    this.#byName = byName(members);
+    this.find = findAmong(members);
     this.#file = file;
-  }
-
-  find(name: string): Promise<Member | undefined> {
-    return Promise.resolve(this.#byName.get(name));
   }
 
   async read(names: ReadonlySet<string>, take: Take, signal: AbortSignal): Promise<void> {
