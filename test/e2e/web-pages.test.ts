@@ -1,7 +1,7 @@
 /** The management pages in a browser, against a controller with scripted nodes: what people do on them, and what they see of it. */
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { Page } from 'playwright-core';
+import type { Page, Request } from 'playwright-core';
 import { PASSWORD } from '../contract/rest/app.ts';
 import { until } from '../contract/rest/nodes-world.ts';
 import {
@@ -64,6 +64,33 @@ test('a wrong password is told, a right one shows the page that was asked for, a
   await page.getByRole('menuitem', { name: 'Log out' }).click();
   await page.getByLabel('User name').waitFor();
   expect(await page.getByText('web-1').count()).toBe(0);
+});
+
+test('what a login still asks for when it is left neither fails nor ends the next login', async () => {
+  await logIn(seen, at(''));
+  // the controller hears it when the login is over, and its answer comes when the next one has begun
+  const overdue = Promise.withResolvers<void>();
+  const asked = Promise.withResolvers<void>();
+  const refused = Promise.withResolvers<void>();
+  await seen.context.route('**/api/domains/?*', async route => {
+    asked.resolve();
+    await overdue.promise;
+    await route.continue().catch(() => undefined);
+  });
+  const isIt = (request: Request) => request.url().includes('/api/domains/?');
+  seen.context.on('requestfailed', request => isIt(request) && refused.resolve());
+  seen.context.on('response', response => isIt(response.request()) && refused.resolve());
+  await page.getByRole('link', { name: 'Virtual machines' }).click();
+  await asked.promise;
+  await page.getByRole('button', { name: 'Account and appearance' }).click();
+  await page.getByRole('menuitem', { name: 'Log out' }).click();
+  await page.getByLabel('User name').fill('the-operator');
+  await page.getByLabel('Password').fill(PASSWORD);
+  overdue.resolve();
+  await refused.promise;
+  await button('Log in').click();
+  await page.getByRole('link', { name: 'web-1' }).waitFor();
+  await settled(seen);
 });
 
 test('what is asked of one machine is not asked of another after going back to it', async () => {

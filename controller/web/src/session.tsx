@@ -10,7 +10,7 @@ import {
   useRef,
   useState,
 } from 'react';
-import { ApiError, answer, api, onLoggedOut, type Session } from './api/client.ts';
+import { ApiError, answer, api, onLoggedOut, readAnew, type Session, stopReading } from './api/client.ts';
 import { keepFor } from './live/kept-uploads.ts';
 import { throttledRefresh } from './live/refresh.ts';
 import { listen, type StreamState } from './live/stream.ts';
@@ -60,6 +60,7 @@ async function ask(): Promise<Session | null> {
 
 /** Of somebody else nothing stays. */
 function forgetAll(client: QueryClient): void {
+  readAnew();
   forgetTasks();
   forgetUploads();
   client.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== SESSION_KEY[0] });
@@ -131,6 +132,7 @@ export function useLogin() {
   }, [client, lapse, left]);
   const login = async (username: string, password: string) => {
     const session = await answer(api.POST('/api/session/', { body: { username, password } }));
+    readAnew();
     settle(session);
     client.setQueryData(SESSION_KEY, session);
     // what was shown before may be old, and is asked for anew where it is shown
@@ -209,9 +211,12 @@ export function SessionProvider({ session, lapse, leave, children }: SessionProv
       stream,
       may: permission => session.permissions.includes(permission),
       logout: async () => {
+        stopReading();
         await answer(api.DELETE('/api/session/')).catch((error: unknown) => {
           // it has ended already
-          if (!(error instanceof ApiError && error.status === 401)) throw error;
+          if (error instanceof ApiError && error.status === 401) return;
+          readAnew();
+          throw error;
         });
         leave();
       },

@@ -6,7 +6,34 @@ import type { components, paths } from './schema.d.ts';
 export type Schemas = components['schemas'];
 type ErrorBody = Schemas['Error'];
 
-export const api = createClient<paths>({ baseUrl: '' });
+const SESSION_PATH = '/api/session/';
+
+/** Ended with the login that is: an answer to what it asked must not be taken for one about the next login. */
+let ofLogin = new AbortController();
+
+/** A reading of the login that is; who is logged in may be asked at any time. */
+function isOfLogin({ method, url }: Request): boolean {
+  return method === 'GET' && new URL(url).pathname !== SESSION_PATH;
+}
+
+export const api = createClient<paths>({
+  baseUrl: '',
+  fetch: request => {
+    if (!isOfLogin(request)) return fetch(request);
+    return fetch(request, { signal: AbortSignal.any([request.signal, ofLogin.signal]) });
+  },
+});
+
+/** Gives up what is being read; until `readAnew` nothing can be read. */
+export function stopReading(): void {
+  ofLogin.abort();
+}
+
+/** Lets a login begin; an answer that is still under way is none about it. */
+export function readAnew(): void {
+  ofLogin.abort();
+  ofLogin = new AbortController();
+}
 
 /** A call that was refused, or that did not arrive. */
 export class ApiError extends Error {
@@ -42,13 +69,15 @@ export function onLoggedOut(listener: () => void): void {
 
 /** What a call answers. @throws ApiError */
 export async function answer<T>(call: Promise<Outcome<T>>): Promise<T> {
+  const asked = ofLogin;
   const { data, error, response } = await call.catch((cause: unknown) => {
     throw new ApiError(0, undefined, cause instanceof Error ? cause.message : String(cause));
   });
   noteServerTime(response.headers.get('date'));
   unanswered.delete(new URL(response.url).pathname);
   if (response.ok) return data as T;
-  if (response.status === 401 && !response.url.endsWith('/api/session/')) whenLoggedOut();
+  const isSession = new URL(response.url).pathname === SESSION_PATH;
+  if (response.status === 401 && asked === ofLogin && !isSession) whenLoggedOut();
   const body = typeof error === 'object' && error !== null ? (error as Partial<ErrorBody>) : undefined;
   throw new ApiError(response.status, body, response.statusText || String(response.status));
 }
