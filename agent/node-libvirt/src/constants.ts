@@ -53,6 +53,10 @@ export const ErrorCode = {
   NO_DOMAIN_BACKUP: 103,
   CHECKPOINT_INCONSISTENT: 109,
   MULTIPLE_DOMAINS: 110,
+  /** Until libvirt 11.1 AGENT_UNRESPONSIVE. */
+  AGENT_COMMAND_TIMEOUT: 112,
+  /** Until libvirt 11.1 INTERNAL_ERROR. */
+  AGENT_COMMAND_FAILED: 113,
 } as const;
 
 /** `LibvirtError.domain`: the part of libvirt that raised the error (VIR_FROM_*). */

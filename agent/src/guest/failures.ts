@@ -1,6 +1,7 @@
 /**
- * Turns what libvirt and the agents say about a failed command into the product's errors. The texts are those of libvirt 9
- * and qemu-ga; the table in `session.test.ts` has each of them.
+ * Turns what libvirt and the agents say about a failed command into the product's errors: by the codes of libvirt 9 and 11, which
+ * differ, and by what the agent itself says, which is English. libvirt's own words are in the language of its daemon, so they decide
+ * only between errors that nearly mean the same. The table in `session.test.ts` has each of them.
  */
 import {
   type Domain,
@@ -22,9 +23,11 @@ export interface GuestRequest {
   seconds: number;
 }
 
-const LOST =
-  /End of file from agent socket|No complete agent response|cannot parse json|Unknown JSON reply|not connected|due to an error|disappeared/i;
-const AGENT_ERROR = /unable to execute QEMU agent command '[^']*': (.*)$/s;
+/** Of an agent that does not answer: it cannot. */
+const LOST = /not connected|due to an error|disappeared/i;
+
+const { AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT } = ErrorCode;
+const SILENT = [AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT];
 
 const STATUS_TIMEOUT_S = 5;
 
@@ -79,17 +82,30 @@ function answerFailure(error: LibvirtError, request: GuestRequest): VirtkeepErro
   const options = { cause: error };
   if (error.is(ErrorCode.ARGUMENT_UNSUPPORTED))
     return new VirtkeepError('guest_no_channel', { domain }, options);
-  const text = AGENT_ERROR.exec(error.message)?.[1];
+  const text = saidByAgent(error, command);
   if (text !== undefined) return agentsOwn(text, request, error);
-  if (LOST.test(error.message)) return new VirtkeepError('guest_agent_disconnected', { domain }, options);
+  // what came was no answer, or too long, or its end: libvirt gives the connection up
+  if (error.is(ErrorCode.INTERNAL_ERROR) || LOST.test(error.message))
+    return new VirtkeepError('guest_agent_disconnected', { domain }, options);
   // another call of libvirt (a saved state being made) holds the guest
   if (error.is(ErrorCode.OPERATION_TIMEOUT))
     return new VirtkeepError('guest_agent_busy', { domain, command: 'another operation' }, options);
-  const isSilent = error.is(ErrorCode.AGENT_UNRESPONSIVE) || error.is(ErrorCode.AGENT_UNSYNCED);
-  if (!isSilent && error.kind !== 'timeout') return otherFailure(error, request);
+  const isSilent = SILENT.some(code => error.is(code)) || error.kind === 'timeout';
+  if (!isSilent) return otherFailure(error, request);
   return slow
     ? new VirtkeepError('guest_command_timed_out', { domain, command, seconds }, options)
     : new VirtkeepError('guest_agent_silent', { domain, command }, options);
+}
+
+/**
+ * The agent's answer, out of libvirt's sentence about it: `unable to execute QEMU agent command 'guest-x': text`, in any language
+ * and with its quotation marks and colon.
+ */
+function saidByAgent(error: LibvirtError, command: string): string | undefined {
+  if (!error.is(ErrorCode.AGENT_COMMAND_FAILED) && !error.is(ErrorCode.INTERNAL_ERROR)) return undefined;
+  const named = error.message.indexOf(command);
+  if (named < 0) return undefined;
+  return /^['"’”“»][^:：]*[:：]\s*(.*)$/s.exec(error.message.slice(named + command.length))?.[1];
 }
 
 /** What the agent itself answered. */

@@ -3,13 +3,13 @@ import { type Domain, DomainStateCode } from '@virtkeep/node-libvirt';
 import { guestCommand } from './session.ts';
 
 const AGENT = { domain: 10, kind: 'libvirt' };
-/** Errors as libvirt 9.0 gives them. */
+/** Errors as libvirt gives them: 9.0, and where they differ 11.3. */
 function libvirtError(code: number, message: string, more: object = AGENT): Error {
   const is = (wanted: number) => wanted === code;
   return Object.assign(new Error(message), { name: 'LibvirtError', code, call: 'c', is, ...more });
 }
-const refused = (text: string) =>
-  libvirtError(1, `internal error: unable to execute QEMU agent command 'guest-x': ${text}`);
+const refused = (text: string, command = 'guest-x') =>
+  libvirtError(1, `internal error: unable to execute QEMU agent command '${command}': ${text}`);
 
 let lastId = 0;
 /** A domain whose agent calls end so. */
@@ -40,7 +40,7 @@ describe('errors', () => {
       'guest_agent_disconnected',
     ],
     [libvirtError(86, 'QEMU guest agent is not available due to an error'), 'guest_agent_disconnected'],
-    [libvirtError(38, 'No complete agent response found in 10485760 bytes'), 'guest_agent_disconnected'],
+    [libvirtError(1, 'No complete agent response found in 10485760 bytes'), 'guest_agent_disconnected'],
     [libvirtError(1, 'internal error: End of file from agent socket'), 'guest_agent_disconnected'],
     [SILENT, 'guest_agent_silent'],
     [libvirtError(97, 'unsynced'), 'guest_agent_silent'],
@@ -52,8 +52,32 @@ describe('errors', () => {
     [refused('Command guest-x has been disabled for this instance'), 'guest_command_disabled'],
     [refused('Command guest-x has been disabled: the agent is in frozen state'), 'guest_frozen'],
     [refused("Guest agent command failed, error was 'no way'"), 'guest_agent_failed'],
+    [refused('device not connected'), 'guest_agent_failed'],
+    [libvirtError(112, "guest agent didn't respond to command within '5' seconds"), 'guest_agent_silent'],
+    [
+      libvirtError(113, "unable to execute QEMU agent command 'guest-x': Command guest-x has been disabled"),
+      'guest_command_disabled',
+    ],
   ])('%s is %s', async (error, msgKey) => {
     await expect(guestCommand(domainOf(() => error).domain, 'guest-x')).rejects.toMatchObject({ msgKey });
+  });
+
+  const UNKNOWN = 'The command guest-x has not been found';
+  test.each([
+    [113, `не удалось выполнить команду агента QEMU «guest-x»: ${UNKNOWN}`, 'guest_command_unknown'],
+    [
+      1,
+      `внутренняя ошибка: не вдалося виконати команду агента QEMU «guest-x»: ${UNKNOWN}`,
+      'guest_command_unknown',
+    ],
+    [1, `nedaří se vykonat příkaz QEMU agenta „guest-x“: ${UNKNOWN}`, 'guest_command_unknown'],
+    [1, `QEMU エージェントコマンド 'guest-x' を実行できません: ${UNKNOWN}`, 'guest_command_unknown'],
+    [1, `无法执行 QEMU 代理命令 'guest-x'：${UNKNOWN}`, 'guest_command_unknown'],
+    [1, 'внутренняя ошибка: От сокета агента получен символ конца файла', 'guest_agent_disconnected'],
+    [86, 'Агент гостя не отвечает: Агент гостя недоступен', 'guest_agent_silent'],
+  ])('of a libvirt that speaks another language: %i %s', async (code, message, msgKey) => {
+    const { domain } = domainOf(() => libvirtError(code, message));
+    await expect(guestCommand(domain, 'guest-x')).rejects.toMatchObject({ msgKey });
   });
 
   test("the agent's own text is one line that no terminal obeys", async () => {
@@ -69,7 +93,9 @@ describe('errors', () => {
     ['thawed', 'guest_command_disabled'],
   ])('a command that is disabled "in frozen state", of a guest that is %s, is %s', async (status, msgKey) => {
     const text = 'Command guest-get-devices has been disabled: the agent is in frozen state';
-    const { domain } = domainOf(command => (command === 'guest-fsfreeze-status' ? status : refused(text)));
+    const { domain } = domainOf(command =>
+      command === 'guest-fsfreeze-status' ? status : refused(text, command),
+    );
     await expect(guestCommand(domain, 'guest-get-devices')).rejects.toMatchObject({
       msgKey,
       params: { domain: 'vm', command: 'guest-get-devices' },
@@ -108,12 +134,15 @@ describe('errors', () => {
     expect(commands).toEqual(['guest-ping']);
   });
 
-  test('the silence after a command without answer is its success', async () => {
-    const { domain, commands } = domainOf(command => (command === 'guest-ping' ? {} : SILENT));
+  test.each([
+    ['9', SILENT],
+    ['11', libvirtError(112, "guest agent didn't respond to command within '20' seconds")],
+  ])('the silence after a command without answer is its success: libvirt %s', async (_version, silent) => {
+    const { domain, commands } = domainOf(command => (command === 'guest-ping' ? {} : silent));
     expect(await guestCommand(domain, 'guest-suspend-ram')).toEqual({});
     expect(commands).toEqual(['guest-ping', 'guest-suspend-ram']);
     const { domain: refusing } = domainOf(command =>
-      command === 'guest-ping' ? {} : refused('not supported'),
+      command === 'guest-ping' ? {} : refused('not supported', command),
     );
     await expect(guestCommand(refusing, 'guest-suspend-ram')).rejects.toMatchObject({
       msgKey: 'guest_agent_failed',

@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { DomainXml, type Libvirt, LibvirtError } from '@virtkeep/node-libvirt';
 import type { OperationContext } from '../context.ts';
 import type { GuestOperations } from './domain.ts';
 import { detachTools } from './tools.ts';
@@ -43,19 +43,44 @@ test('a drive that QEMU gives up after libvirt has stopped waiting for it', asyn
   expect(results).toEqual(OUT);
 });
 
+const libvirtError = (code: number, message: string) =>
+  new LibvirtError({ code, domain: 10, level: 2, message, kind: 'libvirt' }, 'virDomainUpdateDeviceFlags');
+const CLOSED = libvirtError(1, "blockdev-remove-medium: Tray of device 'ide0-0-0' is not open");
+const AWAITED = libvirtError(9, "operation failed: timed out waiting to open tray of 'sdc'");
+
 test.each([
-  ['the starting guest closes at once', "blockdev-remove-medium: Tray of device 'ide0-0-0' is not open"],
-  ['a busy guest opens late', "operation failed: timed out waiting to open tray of 'sdc'"],
-])('a tray that %s', async (_what, reason) => {
+  ['the starting guest closes at once', CLOSED],
+  ['a busy guest opens late', AWAITED],
+  [
+    'a busy guest opens late, says libvirt in Russian',
+    libvirtError(9, 'превышено время ожидания открытия лотка «sdc»'),
+  ],
+])('a tray that %s', async (_what, error) => {
   let tries = 0;
   const results = await detachIn({
     xml: async () => xml(drive(tries < 3 ? IMAGE : undefined)),
     updateDevice: async () => {
       tries += 1;
-      if (tries < 3) throw new Error(reason);
+      if (tries < 3) throw error;
     },
   });
   expect([tries, results]).toEqual([3, OUT]);
+});
+
+test('what somebody else put in while the tray was awaited stays', async () => {
+  let tries = 0;
+  const refused = detachIn({
+    xml: async () => xml(drive(tries === 0 ? IMAGE : '/images/theirs.iso')),
+    updateDevice: async () => {
+      tries += 1;
+      throw AWAITED;
+    },
+  });
+  await expect(refused).rejects.toMatchObject({
+    msgKey: 'guest_tools_unavailable',
+    message: expect.stringContaining('somebody else'),
+  });
+  expect(tries).toBe(1);
 });
 
 test('a guest that holds the medium is named', async () => {

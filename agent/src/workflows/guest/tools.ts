@@ -3,10 +3,12 @@
  * domain and in its definition; and taken out again.
  */
 import { access, constants, stat } from 'node:fs/promises';
-import { Affect, type Domain, DomainXml } from '@virtkeep/node-libvirt';
+import { isDeepStrictEqual } from 'node:util';
+import { Affect, type Domain, DomainXml, ErrorCode } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
 import { errnoOf, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
+import { isAnswer } from '../../libvirt/errors.ts';
 import type { Workflow } from '../context.ts';
 import { type GuestOperations, inDomain } from './domain.ts';
 import { ADDED_DRIVE, type Drive, driveXml, freeDrive, holdsImage } from './drive.ts';
@@ -17,13 +19,8 @@ import { ADDED_DRIVE, type Drive, driveXml, freeDrive, holdsImage } from './driv
  */
 const LET_GO_MS = 60_000;
 const POLL_MS = 250;
-/** A guest that starts resets its drives, which closes the tray between libvirt's opening it and taking out what is in it. */
+/** QEMU's words. A guest that starts resets its drives, which closes the tray between libvirt's opening it and taking out what is in it. */
 const TRAY_CLOSED = /Tray of device .* is not open/;
-/**
- * A guest that locks the medium (udev does, of any) is asked to eject it, and libvirt waits five seconds for that. Linux looks
- * for such a wish every two seconds: on a busy node it comes later.
- */
-const TRAY_AWAITED = /timed out waiting to open tray/;
 /** So long the tray may take to open and stay so, ms. */
 const TRAY_MS = 60_000;
 
@@ -107,19 +104,35 @@ async function place(domain: Domain, drive: Drive, path: string | null, signal: 
     if (!drive.isNew) return domain.updateDevice(xml, flags);
     return path === null ? domain.detachDevice(xml, flags) : domain.attachDevice(xml, flags);
   };
+  const before = await mediaIn(domain, drive);
   for (const deadline = performance.now() + TRAY_MS; ; ) {
     try {
       return await change();
     } catch (error) {
       const reason = reasonOf(error);
       const isClosed = TRAY_CLOSED.test(reason);
-      if (!(isClosed || TRAY_AWAITED.test(reason)) || performance.now() > deadline) {
-        const isHeld = !isClosed && /tray|lock/i.test(reason);
+      const isAwaited = !drive.isNew && isTrayAwaited(error);
+      if (!(isClosed || isAwaited) || performance.now() > deadline) {
+        const isHeld = isAwaited || (!isClosed && /tray|lock/i.test(reason));
         unavailable(`${reason}${isHeld ? '; the guest holds the medium, eject it there first' : ''}`);
       }
     }
     await sleep(POLL_MS, signal);
+    if (!isDeepStrictEqual(await mediaIn(domain, drive), before))
+      unavailable(`somebody else changed what is in ${drive.targetDev}`);
   }
+}
+
+/**
+ * A guest that locks the medium (udev does, of any) is asked to eject it, and libvirt waits five seconds for that; its words for it
+ * are in the language of the node. Linux looks for such a wish every two seconds: on a busy node it comes later.
+ */
+const isTrayAwaited = (error: unknown): boolean => isAnswer(error, ErrorCode.OPERATION_FAILED);
+
+/** What is in the drive: in the running domain, and by its definition. */
+async function mediaIn(domain: Domain, { targetDev }: Drive): Promise<unknown> {
+  const { live, definition } = await formsOf(domain);
+  return [live, definition].map(form => form?.disks.find(disk => disk.targetDev === targetDev)?.source);
 }
 
 /** The drive holds in both forms what it should, or is gone; one that was added goes late. */
