@@ -58,10 +58,14 @@ step_packages() {
   local wanted=("${packages[@]}")
   command -v npm >/dev/null || wanted+=(npm)
   install_packages "${wanted[@]}"
-  # Debian 13 split the storage driver out of libvirt-daemon; Debian 12 has no packages of these names
-  if ! compgen -G '/usr/lib/*/libvirt/storage-backend/libvirt_storage_backend_logical.so' >/dev/null; then
-    install_packages libvirt-daemon-driver-storage libvirt-daemon-driver-storage-logical
-  fi
+  # Debian 13 split these drivers out of libvirt-daemon; Debian 12 has no packages of these names
+  local modules='/usr/lib/*/libvirt' split=() driver
+  for driver in network secret storage; do
+    compgen -G "$modules/connection-driver/libvirt_driver_$driver.so" >/dev/null || split+=("libvirt-daemon-driver-$driver")
+  done
+  compgen -G "$modules/storage-backend/libvirt_storage_backend_logical.so" >/dev/null ||
+    split+=(libvirt-daemon-driver-storage-logical)
+  [ ${#split[@]} = 0 ] || install_packages "${split[@]}"
 }
 
 modules_key() { cat package.json package-lock.json | sha256sum | cut -d' ' -f1; }

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
@@ -166,18 +166,23 @@ describe('another name', () => {
     writeFileSync(variablesOf('chosen'), own);
     await lab.domain(id, ({ powerState }) => powerState === PowerState.OFF);
     writeFileSync(variablesOf('taken-file'), 'of another');
-    await expect(rename(id, 'taken-file')).rejects.toEqual(failure('file_exists'));
+    // libvirt 9 looks for them by the name, 11 has their path in the definition, where it stays
+    const areFound = !(await guest.xml(true)).includes('</nvram>');
+    const taken = rename(id, 'taken-file');
+    if (areFound) await expect(taken).rejects.toEqual(failure('file_exists'));
+    else await taken;
     expect(readFileSync(variablesOf('taken-file'), 'utf8')).toBe('of another');
     await rename(id, 'chosen-new');
-    expect(existsSync(variablesOf('chosen'))).toBe(false);
+    const present = variablesOf(areFound ? 'chosen-new' : 'chosen');
+    expect(existsSync(variablesOf('chosen'))).toBe(!areFound);
     const renamed = new Guest(lab.world.node, 'chosen-new');
     await renamed.start();
-    expect(await renamed.xml()).toContain('/chosen-new_VARS.fd</nvram>');
+    expect(await renamed.xml()).toContain(`/${basename(present)}</nvram>`);
     await renamed.destroy();
-    expect(readFileSync(variablesOf('chosen-new')).subarray(-1)).toEqual(Buffer.from([7]));
+    expect(readFileSync(present).subarray(-1)).toEqual(Buffer.from([7]));
     await lab.domain(id, ({ powerState }) => powerState === PowerState.OFF);
     await lab.remove(id, { full: true });
-    expect(existsSync(variablesOf('chosen-new'))).toBe(false);
+    expect(existsSync(present)).toBe(false);
     rmSync(variablesOf('taken-file'));
   });
 

@@ -282,7 +282,9 @@ describe('what is restored', () => {
     await undefine(name);
     expect(readFileSync(left, 'utf8')).toBe('of another');
     rmSync(left);
-    expect((await restored('efi.ovf')).xml).not.toContain('</nvram>');
+    // libvirt 9 finds them by the name, 11 writes their path into the definition
+    const present = /<nvram.*>(.*)<\/nvram>/.exec((await restored('efi.ovf')).xml)?.[1];
+    expect(present ?? variablesOf('efi')).toBe(variablesOf('efi'));
     await undefine('efi');
     rmSync(join(backups, 'efi.ovf'));
   });

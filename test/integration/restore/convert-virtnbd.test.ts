@@ -27,6 +27,7 @@ import { SmallDisk } from '../../lab/small-disk.ts';
 
 const MAIN = 'vmconfig.virtnbdbackup.0.xml';
 const SET = `web/${MAIN}`;
+const COPIES = ['packed/vmconfig.copy.xml', 'raw/vmconfig.copy.xml'];
 const SIZE = 24 * MiB;
 const FIRST = randomBytes(3 * MiB);
 
@@ -39,7 +40,7 @@ const frozen = new Map<string, Record<string, Buffer>>();
 
 const pool = () => alone.world.node.pool(1);
 const directory = () => join(pool().path, 'backups');
-const SETS = ['web', 'packed', 'evil', 'bent'];
+const SETS = ['web', 'packed', 'raw', 'evil', 'bent'];
 const made = () => readdirSync(directory()).filter(name => !SETS.includes(name));
 const diskPath = (target: string) => join(alone.world.node.pool(0).path, `web-${target}.img`);
 
@@ -67,7 +68,7 @@ async function write(target: string, pattern: number, where: string): Promise<vo
 async function backUp(set: string, level: string, state: string, ...more: string[]): Promise<void> {
   const argv = ['virtnbdbackup', '-d', guest.name, '-l', level, '-o', join(directory(), set), ...more];
   await alone.world.node.runInside(argv, { timeoutMs: 120_000 });
-  const raw = level === 'copy' ? { vdc: rawOf(diskPath('vdc'), 'raw') } : {};
+  const raw = more.includes('--raw') ? { vdc: rawOf(diskPath('vdc'), 'raw') } : {};
   frozen.set(`${set} ${state}`, { vda: rawOf(diskPath('vda')), vdb: rawOf(diskPath('vdb')), ...raw });
 }
 
@@ -100,7 +101,8 @@ beforeAll(async () => {
   await write('vda', 0, '2M 1M');
   await write('vda', 4, '4M 512');
   await backUp('web', 'inc', 'virtnbdbackup.2');
-  await backUp('packed', 'copy', 'copy', '-z', '--raw');
+  await backUp('raw', 'copy', 'copy', '--raw');
+  await backUp('packed', 'copy', 'copy', '-z');
 });
 afterAll(async () => {
   await alone?.stop();
@@ -128,7 +130,7 @@ async function scanned() {
 
 test('a directory is one file, with the name of its VM, its size and its restore points', async () => {
   const files = await scanned();
-  expect(files.map(({ filename }) => filename)).toEqual(['packed/vmconfig.copy.xml', SET]);
+  expect(files.map(({ filename }) => filename)).toEqual([...COPIES, SET]);
   const web = files.at(-1)!;
   expect(web).toMatchObject({
     type: 'virtnbdbackup',
@@ -171,12 +173,13 @@ test('its VM is shown, and is not removed', async () => {
   expect((await restorePointsOf(SET)).machine).not.toBe('');
 });
 
-test.each([
+test.each<[string, string, object]>([
   [SET, 'virtnbdbackup.0', {}],
   [SET, 'virtnbdbackup.1', { compress: true }],
   [SET, '3', { virtio: true }],
   [SET, '', { hashSum: true }],
-  ['packed/vmconfig.copy.xml', 'copy', {}],
+  [COPIES[0]!, 'copy', {}],
+  [COPIES[1]!, 'copy', {}],
 ])('%s at %j becomes a backup, and that a VM with the same disks', async (filename, state, request) => {
   const operation = await alone.heard(await convert(filename, { ...request, state }));
   const set = filename.split('/')[0]!;

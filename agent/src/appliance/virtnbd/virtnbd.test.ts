@@ -22,6 +22,11 @@ const MAIN = 'vmconfig.virtnbdbackup.0.xml';
 const [ONE, TWO] = ['virtnbdbackup.1', 'virtnbdbackup.2'];
 const inc = (checkpoint: string, parent: string, more = {}) => dataFile({ checkpoint, parent, ...more });
 
+/** As virtnbdbackup 2.28 writes 3 MiB of a raw disk with --compress, each piece to its place. */
+const PACKED = Buffer.concat([
+  Buffer.from('04224d185c400000300000000000fc00000180', 'hex'),
+  Buffer.alloc(1024, 'x'),
+]);
 const FULL = { [MAIN]: definition('first'), 'vda.full.data': dataFile() };
 const CHAIN = {
   ...FULL,
@@ -150,6 +155,14 @@ test('a disk without data at a restore point is named there; a raw one is read a
   await backup.close();
 });
 
+test('a raw disk that a guest wrote a file of lz4 to is read as it is', async () => {
+  const other = Buffer.from(PACKED);
+  other.writeBigUInt64LE(1_000_001n, 6);
+  const backup = await opened({ ...CHAIN, 'vdb.full.data': other });
+  expect(backup.states[0]!.disks.get('vdb')).toMatchObject([{ header: null }]);
+  await backup.close();
+});
+
 test('one without data has no restore points', async () => {
   const backup = await opened({ [MAIN]: definition('x'), 'sda.full.data.partial': 'half' });
   expect([backup.states, backup.warnings]).toEqual([[], [expect.stringMatching(/not complete/)]]);
@@ -195,6 +208,11 @@ describe('refused', () => {
       'an increment under another name',
       { ...FULL, [`vda.inc.${ONE}.data`]: inc(TWO, 'virtnbdbackup.0') },
       /checkpoint/,
+    ],
+    [
+      'a raw disk of packed pieces',
+      { ...FULL, 'vdb.full.data': PACKED },
+      /vdb\.full\.data.*without --compress/,
     ],
     ['a raw increment', { ...FULL, [`vda.inc.${ONE}.data`]: 'x' }, /no increment/],
   ])('%s', async (_, files, reason) => {
