@@ -26,8 +26,10 @@ export interface GuestRequest {
 /** Of an agent that does not answer: it cannot. */
 const LOST = /not connected|due to an error|disappeared/i;
 
-const { AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT } = ErrorCode;
+const { AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT, INTERNAL_ERROR, SYSTEM_ERROR } = ErrorCode;
 const SILENT = [AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT];
+/** What came was no answer, or too long, or its end, or nothing can be sent: libvirt gives the connection up. */
+const BROKEN = [INTERNAL_ERROR, SYSTEM_ERROR];
 
 const STATUS_TIMEOUT_S = 5;
 
@@ -84,8 +86,7 @@ function answerFailure(error: LibvirtError, request: GuestRequest): VirtkeepErro
     return new VirtkeepError('guest_no_channel', { domain }, options);
   const text = saidByAgent(error, command);
   if (text !== undefined) return agentsOwn(text, request, error);
-  // what came was no answer, or too long, or its end: libvirt gives the connection up
-  if (error.is(ErrorCode.INTERNAL_ERROR) || LOST.test(error.message))
+  if (BROKEN.some(code => error.is(code)) || LOST.test(error.message))
     return new VirtkeepError('guest_agent_disconnected', { domain }, options);
   // another call of libvirt (a saved state being made) holds the guest
   if (error.is(ErrorCode.OPERATION_TIMEOUT))

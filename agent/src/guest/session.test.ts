@@ -40,7 +40,7 @@ describe('errors', () => {
       'guest_agent_disconnected',
     ],
     [libvirtError(86, 'QEMU guest agent is not available due to an error'), 'guest_agent_disconnected'],
-    [libvirtError(1, 'No complete agent response found in 10485760 bytes'), 'guest_agent_disconnected'],
+    [libvirtError(38, 'No complete agent response found in 10485760 bytes'), 'guest_agent_disconnected'],
     [libvirtError(1, 'internal error: End of file from agent socket'), 'guest_agent_disconnected'],
     [SILENT, 'guest_agent_silent'],
     [libvirtError(97, 'unsynced'), 'guest_agent_silent'],

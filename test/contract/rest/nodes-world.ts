@@ -85,6 +85,9 @@ export async function ended(rest: RestApp, taskId: string, wanted = 'SUCCESS') {
   await until(async () => {
     record = (await rest.call('GET', `/api/tasks/${taskId}/`)).body;
     return record.status !== 'IN_PROGRESS' && (record.status === wanted || record.status !== 'LOST');
+  }).catch(async (error: Error) => {
+    const { body: nodes } = await rest.call('GET', '/api/nodes/');
+    throw new Error(`${error.message}\n${JSON.stringify({ task: record, nodes })}`);
   });
   if (record.status !== wanted) throw new Error(`task is ${record.status}: ${record.error_message}`);
   return record;
