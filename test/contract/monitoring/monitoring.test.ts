@@ -1,5 +1,5 @@
 /** Metrics as Prometheus reads them; the alerts and the dashboard that we offer go by metrics that are there. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join, normalize } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -20,6 +20,8 @@ beforeAll(async () => {
   rest = await makeRestApp();
   node = await enrolled(rest, 'n1');
   promtool = join(await unpackedPackage('prometheus'), 'usr/bin/promtool');
+  // Debian 13 has it in a package of its own
+  if (!existsSync(promtool)) promtool = join(await unpackedPackage('promtool'), 'usr/bin/promtool');
 });
 afterAll(() => stopAll(rest));
 
