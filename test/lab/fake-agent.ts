@@ -96,7 +96,7 @@ export class FakeAgent {
     if (answer === 'die') this.die();
     else if ('after' in answer) void answer.after.then(() => this.#give(socket, answer.answer));
     else if ('raw' in answer) socket.write(answer.raw);
-    else socket.write(`${JSON.stringify(answer)}\n`);
+    else socket.write(`${inAscii(JSON.stringify(answer))}\n`);
   }
 
   #ordinary(): Record<string, Handler> {
@@ -129,6 +129,10 @@ export class FakeAgent {
     };
   }
 }
+
+/** As QEMU writes JSON, in its monitor and in the agent. json-c 0.18, by which libvirt 11 reads it, refuses anything else (its issue 875). */
+const inAscii = (json: string) =>
+  json.replaceAll(/[\u007f-\uffff]/g, unit => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
 
 function commandNotFound(command: string): Answer {
   return { error: { class: 'CommandNotFound', desc: `The command ${command} has not been found` } };

@@ -19,12 +19,17 @@ export interface GuestRequest {
   command: string;
   /** The agent may take long for it, so a missing answer does not mean that the agent hangs. */
   slow: boolean;
-  /** How long the answer was waited for, seconds. */
+  /** How long an answer would have been waited for, seconds. */
   seconds: number;
+  /** How long it was. */
+  waitedMs: number;
 }
 
-/** Of an agent that does not answer: it cannot. */
+/** What libvirt says in English of an agent that does not answer: that it cannot, and that it did not in time. */
 const LOST = /not connected|due to an error|disappeared/i;
+const LATE = /not available for now|respond to (?:synchronization|command)/i;
+/** Sooner libvirt says of an agent only that it cannot answer: it waits for five seconds first, ms. */
+const SYNC_MS = 4500;
 
 const { AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT, INTERNAL_ERROR, SYSTEM_ERROR } = ErrorCode;
 const SILENT = [AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT];
@@ -86,7 +91,7 @@ function answerFailure(error: LibvirtError, request: GuestRequest): VirtkeepErro
     return new VirtkeepError('guest_no_channel', { domain }, options);
   const text = saidByAgent(error, command);
   if (text !== undefined) return agentsOwn(text, request, error);
-  if (BROKEN.some(code => error.is(code)) || LOST.test(error.message))
+  if (BROKEN.some(code => error.is(code)) || isLost(error, request))
     return new VirtkeepError('guest_agent_disconnected', { domain }, options);
   // another call of libvirt (a saved state being made) holds the guest
   if (error.is(ErrorCode.OPERATION_TIMEOUT))
@@ -96,6 +101,13 @@ function answerFailure(error: LibvirtError, request: GuestRequest): VirtkeepErro
   return slow
     ? new VirtkeepError('guest_command_timed_out', { domain, command, seconds }, options)
     : new VirtkeepError('guest_agent_silent', { domain, command }, options);
+}
+
+/** It has one code with silence, so in a language that is not known here the time decides. */
+function isLost(error: LibvirtError, { seconds, waitedMs }: GuestRequest): boolean {
+  if (LOST.test(error.message)) return true;
+  const isSooner = waitedMs < Math.min(SYNC_MS, seconds * 900);
+  return error.is(AGENT_UNRESPONSIVE) && isSooner && !LATE.test(error.message);
 }
 
 /**

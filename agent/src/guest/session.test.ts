@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, test } from '@jest/globals';
 import { type Domain, DomainStateCode } from '@virtkeep/node-libvirt';
 import { guestCommand } from './session.ts';
@@ -74,10 +75,18 @@ describe('errors', () => {
     [1, `QEMU エージェントコマンド 'guest-x' を実行できません: ${UNKNOWN}`, 'guest_command_unknown'],
     [1, `无法执行 QEMU 代理命令 'guest-x'：${UNKNOWN}`, 'guest_command_unknown'],
     [1, 'внутренняя ошибка: От сокета агента получен символ конца файла', 'guest_agent_disconnected'],
-    [86, 'Агент гостя не отвечает: Агент гостя недоступен', 'guest_agent_silent'],
+    [86, 'Агент гостя не отвечает: Агент гостевой системы QEMU не подключён', 'guest_agent_disconnected'],
   ])('of a libvirt that speaks another language: %i %s', async (code, message, msgKey) => {
     const { domain } = domainOf(() => libvirtError(code, message));
     await expect(guestCommand(domain, 'guest-x')).rejects.toMatchObject({ msgKey });
+  });
+
+  test('of a libvirt that speaks another language, of an agent that does not answer in time', async () => {
+    const error = libvirtError(86, 'Агент гостя не отвечает: Агент гостя недоступен');
+    const { domain } = domainOf(() => sleep(1000, error));
+    await expect(guestCommand(domain, 'guest-x', {}, { timeoutMs: 1000 })).rejects.toMatchObject({
+      msgKey: 'guest_agent_silent',
+    });
   });
 
   test("the agent's own text is one line that no terminal obeys", async () => {

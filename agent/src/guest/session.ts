@@ -106,11 +106,13 @@ async function send(
     throw new VirtkeepError('guest_argument_invalid', { command, field: longest(args), reason });
   }
   const options = { timeoutMs: seconds * 1000 + SLACK_MS, ...(signal ? { signal } : {}) };
+  const begun = performance.now();
   try {
     return returnOf(await domain.agentCommand(request, seconds, options));
   } catch (error) {
     if (signal?.aborted) throw abortReason(signal);
-    throw await guestFailure(error, { domain, command, slow: SLOW.has(command), seconds });
+    const waitedMs = performance.now() - begun;
+    throw await guestFailure(error, { domain, command, slow: SLOW.has(command), seconds, waitedMs });
   }
 }
 

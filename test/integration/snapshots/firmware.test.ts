@@ -85,6 +85,8 @@ test('that libvirt finds by the name of a VM are kept in states and archives, to
   const variablesOf = (name: string) => join(nvramDirectory(), `${name}_VARS.fd`);
   await guest.start();
   await guest.destroy();
+  // libvirt 11 finds none by a name: it writes their path into the definition
+  if ((await guest.xml(true)).includes('<nvram')) return;
   const whole = readFileSync(variablesOf(guest.name)).subarray(0, -1);
   const put = (byte: number) =>
     writeFileSync(variablesOf(guest.name), Buffer.concat([whole, Buffer.from([byte])]));
