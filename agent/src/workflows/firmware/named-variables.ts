@@ -1,7 +1,8 @@
 /**
  * UEFI variables that libvirt finds by the domain's name: where it chooses the firmware itself (`<os firmware='efi'>`), libvirt 9.0 writes
- * their file into no definition, and looks for `<name>_VARS.fd` at each start. Whoever gives the domain another name has to give the file
- * one. It has both meanwhile, as hard links, so that the domain has its variables whatever it is called when something breaks off.
+ * their file into no definition, and looks for `<name>_VARS.fd` at each start. (libvirt 11 writes it; there it stays whatever the domain is
+ * called.) Whoever gives the domain another name has to give the file one. It has both meanwhile, as hard links, so that the domain has
+ * its variables whatever it is called when something breaks off.
  */
 import { link, stat } from 'node:fs/promises';
 import { join } from 'node:path';
