@@ -8,6 +8,7 @@ import {
   beginBackup,
   choose,
   failBackup,
+  forgiveOne,
   logIn,
   look,
   rowOf,
@@ -90,6 +91,20 @@ test('what a login still asks for when it is left neither fails nor ends the nex
   await refused.promise;
   await button('Log in').click();
   await page.getByRole('link', { name: 'web-1' }).waitFor();
+  await settled(seen);
+});
+
+test('a logout that does not arrive leaves everything as it was', async () => {
+  await logIn(seen, at('vms'));
+  await page.getByRole('link', { name: 'web-1' }).waitFor();
+  await seen.context.route('**/api/session/', route =>
+    route.request().method() === 'DELETE' ? route.abort('connectionreset') : route.continue(),
+  );
+  await page.getByRole('button', { name: 'Account and appearance' }).click();
+  await page.getByRole('menuitem', { name: 'Log out' }).click();
+  await forgiveOne(seen, /ERR_CONNECTION_RESET/);
+  await page.getByRole('link', { name: 'web-1' }).click();
+  await page.getByRole('heading', { level: 1, name: 'web-1', exact: true }).waitFor();
   await settled(seen);
 });
 

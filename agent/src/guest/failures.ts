@@ -21,15 +21,17 @@ export interface GuestRequest {
   slow: boolean;
   /** How long an answer would have been waited for, seconds. */
   seconds: number;
-  /** How long it was. */
+  /** From the call to its error; a queue in libvirt is part of it. */
   waitedMs: number;
 }
 
 /** What libvirt says in English of an agent that does not answer: that it cannot, and that it did not in time. */
 const LOST = /not connected|due to an error|disappeared/i;
 const LATE = /not available for now|respond to (?:synchronization|command)/i;
-/** Sooner libvirt says of an agent only that it cannot answer: it waits for five seconds first, ms. */
-const SYNC_MS = 4500;
+/** libvirt waits so long, s, for an answer to the guest-sync before each command: an error that comes sooner tells of no silence. */
+const SYNC_S = 5;
+/** Its clock may differ. */
+const NEARLY_MS = 900;
 
 const { AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT, INTERNAL_ERROR, SYSTEM_ERROR } = ErrorCode;
 const SILENT = [AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT];
@@ -106,19 +108,22 @@ function answerFailure(error: LibvirtError, request: GuestRequest): VirtkeepErro
 /** It has one code with silence, so in a language that is not known here the time decides. */
 function isLost(error: LibvirtError, { seconds, waitedMs }: GuestRequest): boolean {
   if (LOST.test(error.message)) return true;
-  const isSooner = waitedMs < Math.min(SYNC_MS, seconds * 900);
+  const isSooner = waitedMs < Math.min(SYNC_S, seconds) * NEARLY_MS;
   return error.is(AGENT_UNRESPONSIVE) && isSooner && !LATE.test(error.message);
 }
 
 /**
  * The agent's answer, out of libvirt's sentence about it: `unable to execute QEMU agent command 'guest-x': text`, in any language
- * and with its quotation marks and colon.
+ * and with its quotation marks and colon; or the whole of a sentence of another form.
  */
 function saidByAgent(error: LibvirtError, command: string): string | undefined {
-  if (!error.is(ErrorCode.AGENT_COMMAND_FAILED) && !error.is(ErrorCode.INTERNAL_ERROR)) return undefined;
-  const named = error.message.indexOf(command);
-  if (named < 0) return undefined;
-  return /^['"’”“»][^:：]*[:：]\s*(.*)$/s.exec(error.message.slice(named + command.length))?.[1];
+  const isAnswer = error.is(ErrorCode.AGENT_COMMAND_FAILED);
+  if (!isAnswer && !error.is(INTERNAL_ERROR)) return undefined;
+  const [before = '', ...after] = error.message.split(command);
+  // no sentence about it, but damaged JSON that is shown
+  const isNamed = after.length > 0 && !before.includes('{');
+  if (!isNamed) return isAnswer ? error.message : undefined;
+  return /^\s*['"’”“»][^:：]*[:：]\s*(.*)$/s.exec(after.join(command))?.[1] ?? error.message;
 }
 
 /** What the agent itself answered. */

@@ -74,6 +74,14 @@ describe('errors', () => {
     [1, `nedaří se vykonat příkaz QEMU agenta „guest-x“: ${UNKNOWN}`, 'guest_command_unknown'],
     [1, `QEMU エージェントコマンド 'guest-x' を実行できません: ${UNKNOWN}`, 'guest_command_unknown'],
     [1, `无法执行 QEMU 代理命令 'guest-x'：${UNKNOWN}`, 'guest_command_unknown'],
+    [113, `impossible d'exécuter la commande « guest-x » de l'agent : ${UNKNOWN}`, 'guest_command_unknown'],
+    [113, 'не удалось выполнить команду', 'guest_agent_failed'],
+    [1, 'внутренняя ошибка: не удалось выполнить команду агента QEMU «guest-x»', 'guest_agent_failed'],
+    [
+      1,
+      `внутренняя ошибка: не удалось разобрать JSON {"name": "guest-x", "n": "": lexical error`,
+      'guest_agent_disconnected',
+    ],
     [1, 'внутренняя ошибка: От сокета агента получен символ конца файла', 'guest_agent_disconnected'],
     [86, 'Агент гостя не отвечает: Агент гостевой системы QEMU не подключён', 'guest_agent_disconnected'],
   ])('of a libvirt that speaks another language: %i %s', async (code, message, msgKey) => {

@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { ErrorCode, type ErrorFields, LibvirtError } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { fromDomain } from './domains.ts';
-import { fromLibvirt, isPassing } from './errors.ts';
+import { fromLibvirt, hasNoSlot, isPassing } from './errors.ts';
 
 const URI = 'qemu:///system';
 
@@ -10,6 +10,18 @@ function libvirtError(fields: Partial<ErrorFields>, uri?: string): LibvirtError 
   const all = { code: 1, domain: 10, message: 'it said so', level: 2, kind: 'libvirt' as const, ...fields };
   return new LibvirtError(all, 'virDomainGetXMLDesc', uri === undefined ? {} : { uri });
 }
+
+test.each([
+  ['internal error: No more available PCI slots', true],
+  ['внутренняя ошибка: Нет доступных слотов PCI', true],
+  [
+    "internal error: unable to execute QEMU command 'device_add': PCI: slot 3 function 0 not available",
+    false,
+  ],
+  ['internal error: something else', false],
+])('%s: no slot is left: %s', (message, isFull) => {
+  expect(hasNoSlot(libvirtError({ message }))).toBe(isFull);
+});
 
 describe("libvirt's errors as the product's", () => {
   test.each(['connection', 'closed', 'busy'] as const)('%s: libvirt cannot be reached', kind => {

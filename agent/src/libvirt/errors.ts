@@ -16,6 +16,13 @@ export const isNoSnapshot = (error: unknown): boolean => isAnswer(error, ErrorCo
 export const isUnlistable = (error: unknown): boolean => isAnswer(error, ErrorCode.INVALID_ARG);
 
 /**
+ * Nothing more can be plugged into the running domain. libvirt's words are in the language of its daemon, and the bus has one name in all
+ * of them; what QEMU refuses names its command.
+ */
+export const hasNoSlot = (error: unknown): boolean =>
+  isAnswer(error, ErrorCode.INTERNAL_ERROR) && /^(?!.*device_add).*PCI/s.test(reasonOf(error));
+
+/**
  * The error as the product's: `libvirt_unreachable` when the connection is what failed, `canceled` when the caller stopped
  * waiting, else `libvirt_failed` with the call's name. A VirtkeepError stays as it is.
  * @param call what is named when the error does not name it itself

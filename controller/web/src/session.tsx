@@ -10,7 +10,16 @@ import {
   useRef,
   useState,
 } from 'react';
-import { ApiError, answer, api, onLoggedOut, readAnew, type Session, stopReading } from './api/client.ts';
+import {
+  ApiError,
+  answer,
+  api,
+  beginLogin,
+  onLoggedOut,
+  type Session,
+  sameLogin,
+  stopReading,
+} from './api/client.ts';
 import { keepFor } from './live/kept-uploads.ts';
 import { throttledRefresh } from './live/refresh.ts';
 import { listen, type StreamState } from './live/stream.ts';
@@ -24,6 +33,8 @@ const SHORTEST_MS = 10_000;
 const LONGEST_MS = 3_600_000;
 /** When it could not be prolonged. */
 const AGAIN_MS = 60_000;
+/** Until a logout counts as failed: nothing is read meanwhile. */
+const LOGOUT_MS = 10_000;
 /** Between two tries to find out who is logged in, while the controller does not answer. */
 const ABSENT_MS = 5000;
 
@@ -60,11 +71,14 @@ async function ask(): Promise<Session | null> {
 
 /** Of somebody else nothing stays. */
 function forgetAll(client: QueryClient): void {
-  readAnew();
   forgetTasks();
   forgetUploads();
   client.removeQueries({ predicate: ({ queryKey }) => queryKey[0] !== SESSION_KEY[0] });
 }
+
+/** What was shown may be old, and is asked for anew where it is shown. */
+const askAll = (client: QueryClient): Promise<void> =>
+  client.invalidateQueries({ predicate: ({ queryKey }) => !KEPT.includes(String(queryKey[0])) });
 
 /** What is not shown while somebody logs in again is there afterwards, however long that takes. */
 function keepAll(client: QueryClient): void {
@@ -81,10 +95,16 @@ export function useLogin() {
   const [lapsed, setLapsed] = useState<Session | null>(null);
   const last = useRef<Session | null>(null);
   const askAnew = async () => {
+    const isSame = sameLogin();
     const session = await ask();
+    // somebody has logged in or out here meanwhile
+    if (!isSame()) return client.getQueryData<Session | null>(SESSION_KEY) ?? null;
     // another tab may have logged somebody else in
     if (session === null) keepLast();
-    else settle(session);
+    else {
+      if (last.current && last.current.user.id !== session.user.id) beginLogin();
+      settle(session);
+    }
     return session;
   };
   const query = useQuery({
@@ -117,6 +137,7 @@ export function useLogin() {
   }, [client, keepLast]);
   /** Here, or in another tab: the cookie is of all of them. */
   const left = useCallback(() => {
+    beginLogin();
     settle(null);
     keepFor('');
     client.setQueryData(SESSION_KEY, null);
@@ -132,11 +153,10 @@ export function useLogin() {
   }, [client, lapse, left]);
   const login = async (username: string, password: string) => {
     const session = await answer(api.POST('/api/session/', { body: { username, password } }));
-    readAnew();
+    beginLogin();
     settle(session);
     client.setQueryData(SESSION_KEY, session);
-    // what was shown before may be old, and is asked for anew where it is shown
-    await client.invalidateQueries({ predicate: ({ queryKey }) => !KEPT.includes(String(queryKey[0])) });
+    await askAll(client);
     tellOthers('came');
   };
   const leave = useCallback(() => {
@@ -174,8 +194,9 @@ export function SessionProvider({ session, lapse, leave, children }: SessionProv
       change: refresh.take,
       state: setStream,
       mayGoOn: async () => {
+        const isSame = sameLogin();
         const present = await ask().catch(() => undefined);
-        if (present === null) lapse();
+        if (present === null && isSame()) lapse();
         // who could not be asked may still be logged in
         return present !== null;
       },
@@ -192,7 +213,9 @@ export function SessionProvider({ session, lapse, leave, children }: SessionProv
     let timer: ReturnType<typeof setTimeout>;
     const prolong = () => {
       answer(api.POST('/api/session/refresh/', { body: {} }))
-        .then(prolonged => client.setQueryData(SESSION_KEY, prolonged))
+        .then(prolonged => {
+          if (!ended) client.setQueryData(SESSION_KEY, prolonged);
+        })
         // the next call says what is wrong
         .catch(() => {
           if (!ended) timer = setTimeout(prolong, AGAIN_MS);
@@ -212,16 +235,18 @@ export function SessionProvider({ session, lapse, leave, children }: SessionProv
       may: permission => session.permissions.includes(permission),
       logout: async () => {
         stopReading();
-        await answer(api.DELETE('/api/session/')).catch((error: unknown) => {
+        const signal = AbortSignal.timeout(LOGOUT_MS);
+        await answer(api.DELETE('/api/session/', { signal })).catch((error: unknown) => {
           // it has ended already
           if (error instanceof ApiError && error.status === 401) return;
-          readAnew();
+          beginLogin();
+          void askAll(client);
           throw error;
         });
         leave();
       },
     }),
-    [session, stream, leave],
+    [client, session, stream, leave],
   );
   return <SessionContext.Provider value={state}>{children}</SessionContext.Provider>;
 }

@@ -22,11 +22,15 @@ const FRAME = /^meta [0-9a-f]{16} ([0-9a-f]{16})\r\n$/;
 const FRAME_BYTES = 40;
 /** How a frame of lz4 begins; the next byte are its flags. */
 const LZ4_MAGIC = 0x184d2204;
-/** Of the flags: version 1, a bit that is none, and that the frame says how many bytes it holds, which it does two bytes later. */
+/** Of the flags: version 1, the reserved bit, which is 0, and that the frame says two bytes later how many bytes it holds. */
 const LZ4_SIZED = { mask: 0b1100_1010, value: 0b0100_1000 };
 const LZ4_SIZE_AT = 6;
-/** Of which the tool's pieces of a disk are at most. */
+const LZ4_HEADER_BYTES = 15;
+/** virtnbdbackup reads at most so much of a disk at a time. */
 const MAX_PIECE_BYTES = 32 * MiB;
+const SECTOR_BYTES = 512;
+/** Before this there is something on every disk in use: a table of partitions, a header, a file system. */
+const LOOKED_AT_BYTES = 16 * MiB;
 const MAX_JSON_BYTES = 64 * KiB;
 const CHECKPOINT = /^virtnbdbackup\.\d{1,6}$/;
 
@@ -37,13 +41,11 @@ const CHECKPOINT = /^virtnbdbackup\.\d{1,6}$/;
  * @throws Fault
  */
 export async function readStreamHeader(file: FileHandle, target: string): Promise<StreamHeader | undefined> {
-  const beginning = await readAt(file, 0, FRAME_BYTES);
-  if (isPackedPiece(beginning))
-    throw new Fault(
-      'virtnbdbackup has packed this raw disk, which it cannot restore itself: a piece that grew by it lost its end; back it up without --compress',
-    );
-  const frame = beginning.toString('latin1');
-  if (!frame.startsWith('meta ')) return undefined;
+  const frame = (await readAt(file, 0, FRAME_BYTES)).toString('latin1');
+  if (!frame.startsWith('meta ')) {
+    await refusePacked(file);
+    return undefined;
+  }
   const length = Number.parseInt(FRAME.exec(frame)?.[1] ?? '', 16);
   if (!(length > 0 && length <= MAX_JSON_BYTES)) throw new Fault('its header has an impossible length');
   const bytes = await readAt(file, FRAME_BYTES, length);
@@ -52,14 +54,33 @@ export async function readStreamHeader(file: FileHandle, target: string): Promis
 }
 
 /**
- * With --compress and --raw virtnbdbackup 2.28 writes each piece of a raw disk packed to where it lies on the disk, and virtnbdrestore copies
- * that as it is; 1.9 did not pack it.
+ * With --compress and --raw virtnbdbackup 2.28 writes each piece of a raw disk packed to where it lies on the disk, over the end of one
+ * before that became longer by it, and virtnbdrestore copies that as it is. 1.9 did not pack it.
+ * @throws Fault
  */
-function isPackedPiece(beginning: Buffer): boolean {
-  if (beginning.length < FRAME_BYTES || beginning.readUInt32LE(0) !== LZ4_MAGIC) return false;
-  if ((beginning[4]! & LZ4_SIZED.mask) !== LZ4_SIZED.value) return false;
-  const bytes = beginning.readBigUInt64LE(LZ4_SIZE_AT);
-  return bytes > 0n && bytes <= MAX_PIECE_BYTES && bytes % 512n === 0n;
+async function refusePacked(file: FileHandle): Promise<void> {
+  const at = await firstByte(file);
+  if (at % SECTOR_BYTES !== 0 || !isPackedPiece(await readAt(file, at, LZ4_HEADER_BYTES))) return;
+  throw new Fault(
+    'virtnbdbackup has packed this raw disk in a way that it cannot restore itself; back the VM up without --compress',
+  );
+}
+
+/** Where the first byte is that is not 0; the end of what is looked at when there is none. */
+async function firstByte(file: FileHandle): Promise<number> {
+  for (let offset = 0; offset < LOOKED_AT_BYTES; offset += MiB) {
+    const bytes = await readAt(file, offset, MiB);
+    if (bytes.length === 0) break;
+    if (!bytes.equals(Buffer.alloc(bytes.length))) return offset + bytes.findIndex(byte => byte !== 0);
+  }
+  return LOOKED_AT_BYTES;
+}
+
+function isPackedPiece(header: Buffer): boolean {
+  if (header.length < LZ4_HEADER_BYTES || header.readUInt32LE(0) !== LZ4_MAGIC) return false;
+  if ((header[4]! & LZ4_SIZED.mask) !== LZ4_SIZED.value) return false;
+  const bytes = header.readBigUInt64LE(LZ4_SIZE_AT);
+  return bytes > 0n && bytes <= MAX_PIECE_BYTES && bytes % BigInt(SECTOR_BYTES) === 0n;
 }
 
 function parsed(bytes: Buffer): Record<string, unknown> {

@@ -1,6 +1,7 @@
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from '@jest/globals';
+import { MiB } from '@virtkeep/shared/units';
 import { isVirtnbdMain, isVirtnbdPart, virtnbdDataName } from '@virtkeep/shared/virtnbd-names';
 import { openVirtnbd } from '../index.ts';
 import { scratch, signal } from '../test-kit.ts';
@@ -213,6 +214,11 @@ describe('refused', () => {
       'a raw disk of packed pieces',
       { ...FULL, 'vdb.full.data': PACKED },
       /vdb\.full\.data.*without --compress/,
+    ],
+    [
+      'one that begins with a hole',
+      { ...FULL, 'vdb.full.data': Buffer.concat([Buffer.alloc(2 * MiB + 65_536), PACKED]) },
+      /without --compress/,
     ],
     ['a raw increment', { ...FULL, [`vda.inc.${ONE}.data`]: 'x' }, /no increment/],
   ])('%s', async (_, files, reason) => {

@@ -83,6 +83,20 @@ test('what somebody else put in while the tray was awaited stays', async () => {
   expect(tries).toBe(1);
 });
 
+test('a VM that goes off while its tray is awaited is told as what it is', async () => {
+  let isActive = true;
+  const refused = detachIn({
+    isActive: async () => isActive,
+    xml: async () => xml(drive(IMAGE)),
+    updateDevice: async () => {
+      if (!isActive) throw libvirtError(55, 'Requested operation is not valid: domain is not running');
+      isActive = false;
+      throw AWAITED;
+    },
+  });
+  await expect(refused).rejects.toMatchObject({ message: expect.stringContaining('not running') });
+});
+
 test('a guest that holds the medium is named', async () => {
   const refused = detachIn({
     xml: async () => xml(drive(IMAGE)),

@@ -3,7 +3,6 @@
  * domain and in its definition; and taken out again.
  */
 import { access, constants, stat } from 'node:fs/promises';
-import { isDeepStrictEqual } from 'node:util';
 import { Affect, type Domain, DomainXml, ErrorCode } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
 import { errnoOf, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
@@ -118,7 +117,9 @@ async function place(domain: Domain, drive: Drive, path: string | null, signal: 
       }
     }
     await sleep(POLL_MS, signal);
-    if (!isDeepStrictEqual(await mediaIn(domain, drive), before))
+    const now = await mediaIn(domain, drive);
+    // that it is off by now libvirt says itself
+    if (now.some((medium, form) => medium !== undefined && medium !== before[form]))
       unavailable(`somebody else changed what is in ${drive.targetDev}`);
   }
 }
@@ -129,8 +130,8 @@ async function place(domain: Domain, drive: Drive, path: string | null, signal: 
  */
 const isTrayAwaited = (error: unknown): boolean => isAnswer(error, ErrorCode.OPERATION_FAILED);
 
-/** What is in the drive: in the running domain, and by its definition. */
-async function mediaIn(domain: Domain, { targetDev }: Drive): Promise<unknown> {
+/** What is in the drive: in the running domain, and by its definition; undefined where there is none. */
+async function mediaIn(domain: Domain, { targetDev }: Drive): Promise<(string | undefined)[]> {
   const { live, definition } = await formsOf(domain);
   return [live, definition].map(form => form?.disks.find(disk => disk.targetDev === targetDev)?.source);
 }

@@ -4,6 +4,7 @@ import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { changedSource } from '../../disks/index.ts';
 import type { DomainConfig } from '../../domain-xml/index.ts';
+import { hasNoSlot } from '../../libvirt/errors.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import type { AttachedDisk } from '../effect.ts';
 import { type Party, readParty } from '../lend/lender.ts';
@@ -50,8 +51,8 @@ async function attachTo({ domain, name, active }: Party, disk: OwnDisk, flags: n
     await domain.attachDevice(ownDiskXml(disk), flags);
   } catch (error) {
     if (!isLibvirtError(error)) throw error;
-    const isFull = error.is(ErrorCode.INTERNAL_ERROR) && /No more available PCI slots/.test(error.message);
-    if (active && isFull) throw new VirtkeepError('no_free_slot', { domain: name }, { cause: error });
+    if (active && hasNoSlot(error))
+      throw new VirtkeepError('no_free_slot', { domain: name }, { cause: error });
     // it was stopped between looking and acting
     if (active && error.is(ErrorCode.OPERATION_INVALID) && !(await domain.isActive())) return;
     throw error;

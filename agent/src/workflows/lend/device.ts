@@ -3,7 +3,7 @@ import { Affect, type Domain, ErrorCode, isLibvirtError } from '@virtkeep/node-l
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { type DomainConfig, type LentDisk, lentDiskIdOf, lentDiskXml } from '../../domain-xml/index.ts';
-import { isNoDomain } from '../../libvirt/errors.ts';
+import { hasNoSlot, isNoDomain } from '../../libvirt/errors.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { type Party, readParty } from './lender.ts';
 import { requireParty } from './parties.ts';
@@ -44,8 +44,8 @@ async function plugInto({ domain, name, active }: Party, disk: LentDisk, flags: 
     await domain.attachDevice(lentDiskXml(disk), flags);
   } catch (error) {
     if (!isLibvirtError(error)) throw error;
-    const isFull = error.is(ErrorCode.INTERNAL_ERROR) && /No more available PCI slots/.test(error.message);
-    if (active && isFull) throw new VirtkeepError('no_free_slot', { domain: name }, { cause: error });
+    if (active && hasNoSlot(error))
+      throw new VirtkeepError('no_free_slot', { domain: name }, { cause: error });
     // it was stopped between looking and acting
     if (active && error.is(ErrorCode.OPERATION_INVALID) && !(await domain.isActive())) return;
     throw error;

@@ -107,6 +107,27 @@ test('a node that returns while its start call is given up is asked once it is b
   expect(refused).toEqual([row.id]);
 });
 
+test.each([true, false])(
+  'what ends while its node returns and its start call is answered has ended; the node is back by then: %s',
+  async isBack => {
+    const { row } = await nodeTasks.start({
+      ...newAction(),
+      send: async (_clients, id) => {
+        known = { ...running(id), state: OperationState.SUCCEEDED };
+        isConnected = false;
+        // the next session has begun, and tells what comes after that end
+        await nodeTasks.reattach(NODE, clients);
+        isConnected = isBack;
+        if (isBack) await nodeTasks.connected(NODE);
+        return running(id);
+      },
+    });
+    isConnected = true;
+    if (!isBack) await nodeTasks.connected(NODE);
+    expect((await tasks.waitFor(row.id, 60_000)).row.status).toBe('SUCCESS');
+  },
+);
+
 const busy = new VirtkeepError('domain_busy', { domain: 'x', operation: 'y', kind: 'z' });
 
 test('what is refused after an answer was lost has not begun only when the node will not begin it', async () => {

@@ -64,7 +64,10 @@ export class NodeTasks {
   readonly #dependencies: NodeTasksDependencies;
   /** Tasks whose start call is under way; the node need not know them yet. */
   readonly #starting = new Set<string>();
-  /** Tasks whose start call was given up while their node was away, and that node; until it is back. */
+  /**
+   * Tasks whose start call was given up while their node was away, or was under way when it returned, and that node: until it is back and
+   * the call has ended. What their operation did before is not told again.
+   */
   readonly #unsettled = new Map<string, string>();
   /** Tasks whose operation has ended and that still have something to do on another node. */
   readonly #following = new Set<string>();
@@ -126,6 +129,8 @@ export class NodeTasks {
       throw error;
     } finally {
       this.#starting.delete(taskId);
+      if (this.#dependencies.links.isConnected(nodeId) && this.#unsettled.delete(taskId))
+        this.#checkNow(taskId).catch(() => this.#checkLater(taskId));
     }
   }
 
@@ -206,10 +211,12 @@ export class NodeTasks {
 
   /** Whatever has become of a task whose start was not seen to its end. */
   #checkLater(taskId: string): void {
-    this.#later(async () => {
-      const now = await this.#dependencies.tasks.find(taskId);
-      if (now && !isFinal(now.row.status)) await this.#checkAll([now]);
-    });
+    this.#later(() => this.#checkNow(taskId));
+  }
+
+  async #checkNow(taskId: string): Promise<void> {
+    const now = await this.#dependencies.tasks.find(taskId);
+    if (now && !isFinal(now.row.status)) await this.#checkAll([now]);
   }
 
   /** Tries it after a while, again and again until it succeeds; not when the controller ends: its next start finds what is left. */
@@ -363,17 +370,20 @@ export class NodeTasks {
   /** Compares all open tasks of a node with its journal; called whenever it has come back, and after a restart. */
   async reattach(nodeId: string, clients: AgentClients): Promise<void> {
     for (const task of await this.#dependencies.tasks.unfinished(nodeId)) {
-      this.#stopping.delete(task.row.id);
-      if (!this.#starting.has(task.row.id)) await this.#check(task, clients);
+      const { id } = task.row;
+      this.#stopping.delete(id);
+      if (this.#starting.has(id)) this.#unsettled.set(id, nodeId);
+      else await this.#check(task, clients);
     }
   }
 
   /**
-   * The node is back. What was given up after `reattach` had left it to its start call is asked for now, and so is what was marked as lost
-   * between that and now.
+   * The node is back. What `reattach` has left to a start call that has ended by now is asked for, and so is what was marked as lost between
+   * that and now.
    */
   async connected(nodeId: string): Promise<void> {
-    const left = new Set([...this.#unsettled].filter(([, id]) => id === nodeId).map(([taskId]) => taskId));
+    const isLeft = ([taskId, id]: [string, string]) => id === nodeId && !this.#starting.has(taskId);
+    const left = new Set([...this.#unsettled].filter(isLeft).map(([taskId]) => taskId));
     for (const taskId of left) this.#unsettled.delete(taskId);
     const open = await this.#dependencies.tasks.unfinished(nodeId);
     await this.#checkAll(open.filter(({ row }) => left.has(row.id) || row.status === 'LOST'));

@@ -7,32 +7,41 @@ export type Schemas = components['schemas'];
 type ErrorBody = Schemas['Error'];
 
 const SESSION_PATH = '/api/session/';
+const REFRESH_PATH = '/api/session/refresh/';
 
-/** Ended with the login that is: an answer to what it asked must not be taken for one about the next login. */
-let ofLogin = new AbortController();
+/**
+ * Stands for the login that is. Its signal ends what that one reads; and whoever waited for an answer sees by another object here that it is
+ * none about the login that is now.
+ */
+let login = new AbortController();
 
-/** A reading of the login that is; who is logged in may be asked at any time. */
+/** What a login reads, and its prolongation, whose cookie would replace that of the next one. Who is logged in may be asked at any time. */
 function isOfLogin({ method, url }: Request): boolean {
-  return method === 'GET' && new URL(url).pathname !== SESSION_PATH;
+  const path = new URL(url).pathname;
+  return path === REFRESH_PATH || (method === 'GET' && path !== SESSION_PATH);
 }
 
+// what is read brings no signal of its own
 export const api = createClient<paths>({
   baseUrl: '',
-  fetch: request => {
-    if (!isOfLogin(request)) return fetch(request);
-    return fetch(request, { signal: AbortSignal.any([request.signal, ofLogin.signal]) });
-  },
+  fetch: request => fetch(request, isOfLogin(request) ? { signal: login.signal } : {}),
 });
 
-/** Gives up what is being read; until `readAnew` nothing can be read. */
+/** Gives up what the login reads; until `beginLogin` nothing can be read. */
 export function stopReading(): void {
-  ofLogin.abort();
+  login.abort();
 }
 
-/** Lets a login begin; an answer that is still under way is none about it. */
-export function readAnew(): void {
-  ofLogin.abort();
-  ofLogin = new AbortController();
+/** What was asked before, and has no answer yet, gets none. */
+export function beginLogin(): void {
+  login.abort();
+  login = new AbortController();
+}
+
+/** For who waits for an answer. @returns tells whether the login is still the one of now */
+export function sameLogin(): () => boolean {
+  const now = login;
+  return () => login === now;
 }
 
 /** A call that was refused, or that did not arrive. */
@@ -69,7 +78,7 @@ export function onLoggedOut(listener: () => void): void {
 
 /** What a call answers. @throws ApiError */
 export async function answer<T>(call: Promise<Outcome<T>>): Promise<T> {
-  const asked = ofLogin;
+  const isSame = sameLogin();
   const { data, error, response } = await call.catch((cause: unknown) => {
     throw new ApiError(0, undefined, cause instanceof Error ? cause.message : String(cause));
   });
@@ -77,7 +86,7 @@ export async function answer<T>(call: Promise<Outcome<T>>): Promise<T> {
   unanswered.delete(new URL(response.url).pathname);
   if (response.ok) return data as T;
   const isSession = new URL(response.url).pathname === SESSION_PATH;
-  if (response.status === 401 && asked === ofLogin && !isSession) whenLoggedOut();
+  if (response.status === 401 && isSame() && !isSession) whenLoggedOut();
   const body = typeof error === 'object' && error !== null ? (error as Partial<ErrorBody>) : undefined;
   throw new ApiError(response.status, body, response.statusText || String(response.status));
 }
