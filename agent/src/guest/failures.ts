@@ -28,10 +28,10 @@ export interface GuestRequest {
 /** What libvirt says in English of an agent that does not answer: that it cannot, and that it did not in time. */
 const LOST = /not connected|due to an error|disappeared/i;
 const LATE = /not available for now|respond to (?:synchronization|command)/i;
-/** libvirt waits so long, s, for an answer to the guest-sync before each command: an error that comes sooner tells of no silence. */
-const SYNC_S = 5;
-/** Its clock may differ. */
-const NEARLY_MS = 900;
+/** libvirt waits so long, ms, for an answer to the guest-sync before each command: an error that comes sooner tells of no silence. */
+const SYNC_MS = 5000;
+/** Of its time: its clock may differ. */
+const NEARLY = 0.9;
 
 const { AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT, INTERNAL_ERROR, SYSTEM_ERROR } = ErrorCode;
 const SILENT = [AGENT_UNRESPONSIVE, AGENT_UNSYNCED, AGENT_COMMAND_TIMEOUT];
@@ -108,7 +108,7 @@ function answerFailure(error: LibvirtError, request: GuestRequest): VirtkeepErro
 /** It has one code with silence, so in a language that is not known here the time decides. */
 function isLost(error: LibvirtError, { seconds, waitedMs }: GuestRequest): boolean {
   if (LOST.test(error.message)) return true;
-  const isSooner = waitedMs < Math.min(SYNC_S, seconds) * NEARLY_MS;
+  const isSooner = waitedMs < NEARLY * Math.min(SYNC_MS, seconds * 1000);
   return error.is(AGENT_UNRESPONSIVE) && isSooner && !LATE.test(error.message);
 }
 
@@ -119,11 +119,12 @@ function isLost(error: LibvirtError, { seconds, waitedMs }: GuestRequest): boole
 function saidByAgent(error: LibvirtError, command: string): string | undefined {
   const isAnswer = error.is(ErrorCode.AGENT_COMMAND_FAILED);
   if (!isAnswer && !error.is(INTERNAL_ERROR)) return undefined;
-  const [before = '', ...after] = error.message.split(command);
+  const { message } = error;
+  const at = message.indexOf(command);
   // no sentence about it, but damaged JSON that is shown
-  const isNamed = after.length > 0 && !before.includes('{');
-  if (!isNamed) return isAnswer ? error.message : undefined;
-  return /^\s*['"’”“»][^:：]*[:：]\s*(.*)$/s.exec(after.join(command))?.[1] ?? error.message;
+  const isNamed = at >= 0 && !message.slice(0, at).includes('{');
+  if (!isNamed) return isAnswer ? message : undefined;
+  return /^\s*['"’”“»][^:：]*[:：]\s*(.*)$/s.exec(message.slice(at + command.length))?.[1] ?? message;
 }
 
 /** What the agent itself answered. */
@@ -131,9 +132,9 @@ function agentsOwn(text: string, request: GuestRequest, cause: LibvirtError): Vi
   const { command } = request;
   const domain = nameOf(request.domain);
   if (/frozen state/.test(text)) return new VirtkeepError('guest_frozen', { domain, command }, { cause });
-  if (/^The command \S+ has not been found/.test(text))
+  if (/The command \S+ has not been found/.test(text))
     return new VirtkeepError('guest_command_unknown', { domain, command }, { cause });
-  if (/^Command \S+ has been disabled/.test(text) || /is not allowed/.test(text))
+  if (/Command \S+ has been disabled/.test(text) || /is not allowed/.test(text))
     return new VirtkeepError('guest_command_disabled', { domain, command }, { cause });
   const said = text.replace(/^Guest agent command failed, error was /, '').slice(0, MAX_REASON);
   const reason = said.replaceAll(/[\s\p{Cc}\p{Cf}\p{Cs}]+/gu, ' ').trim();

@@ -75,6 +75,7 @@ describe('errors', () => {
     [1, `QEMU エージェントコマンド 'guest-x' を実行できません: ${UNKNOWN}`, 'guest_command_unknown'],
     [1, `无法执行 QEMU 代理命令 'guest-x'：${UNKNOWN}`, 'guest_command_unknown'],
     [113, `impossible d'exécuter la commande « guest-x » de l'agent : ${UNKNOWN}`, 'guest_command_unknown'],
+    [113, `‚guest-x‘: Command guest-x has been disabled`, 'guest_command_disabled'],
     [113, 'не удалось выполнить команду', 'guest_agent_failed'],
     [1, 'внутренняя ошибка: не удалось выполнить команду агента QEMU «guest-x»', 'guest_agent_failed'],
     [

@@ -18,6 +18,10 @@ test.each([
     "internal error: unable to execute QEMU command 'device_add': PCI: slot 3 function 0 not available",
     false,
   ],
+  [
+    "internal error: unable to execute QEMU command 'blockdev-add': Could not open '/srv/PCI-DSS/x.qcow2'",
+    false,
+  ],
   ['internal error: something else', false],
 ])('%s: no slot is left: %s', (message, isFull) => {
   expect(hasNoSlot(libvirtError({ message }))).toBe(isFull);

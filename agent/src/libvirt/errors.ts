@@ -17,10 +17,10 @@ export const isUnlistable = (error: unknown): boolean => isAnswer(error, ErrorCo
 
 /**
  * Nothing more can be plugged into the running domain. libvirt's words are in the language of its daemon, and the bus has one name in all
- * of them; what QEMU refuses names its command.
+ * of them; what QEMU refuses names its command, and may name a file.
  */
 export const hasNoSlot = (error: unknown): boolean =>
-  isAnswer(error, ErrorCode.INTERNAL_ERROR) && /^(?!.*device_add).*PCI/s.test(reasonOf(error));
+  isAnswer(error, ErrorCode.INTERNAL_ERROR) && /^(?!.*(?:_add|-add|\/)).*\bPCI\b/s.test(reasonOf(error));
 
 /**
  * The error as the product's: `libvirt_unreachable` when the connection is what failed, `canceled` when the caller stopped

@@ -60,12 +60,24 @@ const KEPT = ['session', 'shown'];
 /** Of the query who is logged in. */
 export const SESSION_KEY = ['session'];
 
-async function ask(): Promise<Session | null> {
+async function ask(init: { signal?: AbortSignal } = {}): Promise<Session | null> {
   try {
-    return await answer(api.GET('/api/session/'));
+    return await answer(api.GET('/api/session/', init));
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) return null;
     throw error;
+  }
+}
+
+/** @throws ApiError: somebody is still logged in, as far as is known */
+async function endLogin(): Promise<void> {
+  const limit = () => ({ signal: AbortSignal.timeout(LOGOUT_MS) });
+  try {
+    await answer(api.DELETE('/api/session/', limit()));
+  } catch (error) {
+    const hasEnded = error instanceof ApiError && error.status === 401;
+    // only the answer may have been lost
+    if (!hasEnded && (await ask(limit()).catch(() => undefined)) !== null) throw error;
   }
 }
 
@@ -101,10 +113,7 @@ export function useLogin() {
     if (!isSame()) return client.getQueryData<Session | null>(SESSION_KEY) ?? null;
     // another tab may have logged somebody else in
     if (session === null) keepLast();
-    else {
-      if (last.current && last.current.user.id !== session.user.id) beginLogin();
-      settle(session);
-    }
+    else settle(session);
     return session;
   };
   const query = useQuery({
@@ -118,7 +127,10 @@ export function useLogin() {
   /** Of a login of somebody else, and after a logout, nothing of the one before stays. */
   const settle = useCallback(
     (session: Session | null) => {
-      if (last.current && last.current.user.id !== session?.user.id) forgetAll(client);
+      if (last.current && last.current.user.id !== session?.user.id) {
+        beginLogin();
+        forgetAll(client);
+      }
       if (session) keepFor(String(session.user.id));
       last.current = session;
       setLapsed(null);
@@ -235,15 +247,18 @@ export function SessionProvider({ session, lapse, leave, children }: SessionProv
       may: permission => session.permissions.includes(permission),
       logout: async () => {
         stopReading();
-        const signal = AbortSignal.timeout(LOGOUT_MS);
-        await answer(api.DELETE('/api/session/', { signal })).catch((error: unknown) => {
-          // it has ended already
-          if (error instanceof ApiError && error.status === 401) return;
-          beginLogin();
-          void askAll(client);
+        const isSame = sameLogin();
+        try {
+          await endLogin();
+        } catch (error) {
+          if (isSame()) {
+            beginLogin();
+            void askAll(client);
+          }
           throw error;
-        });
-        leave();
+        }
+        // another tab may have been first, and somebody be logged in again
+        if (isSame()) leave();
       },
     }),
     [client, session, stream, leave],

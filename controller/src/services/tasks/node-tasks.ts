@@ -194,7 +194,6 @@ export class NodeTasks {
   async #settle(taskId: string, nodeId: string, refusal?: unknown): Promise<void> {
     if (!this.#dependencies.links.isConnected(nodeId)) {
       this.#unsettled.set(taskId, nodeId);
-      this.#starting.delete(taskId);
       return;
     }
     const task = await this.#dependencies.tasks.get(taskId);
@@ -372,8 +371,12 @@ export class NodeTasks {
     for (const task of await this.#dependencies.tasks.unfinished(nodeId)) {
       const { id } = task.row;
       this.#stopping.delete(id);
-      if (this.#starting.has(id)) this.#unsettled.set(id, nodeId);
-      else await this.#check(task, clients);
+      if (this.#starting.has(id)) {
+        this.#unsettled.set(id, nodeId);
+        continue;
+      }
+      this.#unsettled.delete(id);
+      await this.#check(task, clients);
     }
   }
 
@@ -386,7 +389,8 @@ export class NodeTasks {
     const left = new Set([...this.#unsettled].filter(isLeft).map(([taskId]) => taskId));
     for (const taskId of left) this.#unsettled.delete(taskId);
     const open = await this.#dependencies.tasks.unfinished(nodeId);
-    await this.#checkAll(open.filter(({ row }) => left.has(row.id) || row.status === 'LOST'));
+    for (const { row } of open.filter(({ row }) => left.has(row.id) || row.status === 'LOST'))
+      await this.#checkNow(row.id).catch(() => this.#checkLater(row.id));
   }
 
   async #checkAll(states: TaskState[]): Promise<void> {

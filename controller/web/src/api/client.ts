@@ -21,10 +21,12 @@ function isOfLogin({ method, url }: Request): boolean {
   return path === REFRESH_PATH || (method === 'GET' && path !== SESSION_PATH);
 }
 
-// what is read brings no signal of its own
 export const api = createClient<paths>({
   baseUrl: '',
-  fetch: request => fetch(request, isOfLogin(request) ? { signal: login.signal } : {}),
+  fetch: request => {
+    if (!isOfLogin(request)) return fetch(request);
+    return fetch(request, { signal: AbortSignal.any([request.signal, login.signal]) });
+  },
 });
 
 /** Gives up what the login reads; until `beginLogin` nothing can be read. */
