@@ -67,6 +67,18 @@ test.each([
   expect([tries, results]).toEqual([3, OUT]);
 });
 
+test('a tray that opens by itself while it is awaited is no change by somebody else', async () => {
+  let tries = 0;
+  const results = await detachIn({
+    xml: async () => xml(drive(tries === 0 ? IMAGE : undefined)),
+    updateDevice: async () => {
+      tries += 1;
+      if (tries === 1) throw AWAITED;
+    },
+  });
+  expect([tries, results]).toEqual([2, OUT]);
+});
+
 test('what somebody else put in while the tray was awaited stays', async () => {
   let tries = 0;
   const refused = detachIn({

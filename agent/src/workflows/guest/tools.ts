@@ -118,8 +118,8 @@ async function place(domain: Domain, drive: Drive, path: string | null, signal: 
     }
     await sleep(POLL_MS, signal);
     const now = await mediaIn(domain, drive);
-    // that it is off by now libvirt says itself
-    if (now.some((medium, form) => medium !== undefined && medium !== before[form]))
+    // that it is empty or off by now is for libvirt to say
+    if (now.some((medium, form) => medium && medium !== before[form] && medium !== path))
       unavailable(`somebody else changed what is in ${drive.targetDev}`);
   }
 }
