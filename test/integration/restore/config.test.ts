@@ -283,8 +283,9 @@ describe('what is restored', () => {
     expect(readFileSync(left, 'utf8')).toBe('of another');
     rmSync(left);
     // libvirt 9 finds them by the name, 11 writes their path into the definition
+    const version = /daemon: (\d+)\./.exec(await alone.world.node.virsh('version', '--daemon'))![1];
     const present = /<nvram.*>(.*)<\/nvram>/.exec((await restored('efi.ovf')).xml)?.[1];
-    expect(present ?? variablesOf('efi')).toBe(variablesOf('efi'));
+    expect(present).toBe(Number(version) < 11 ? undefined : variablesOf('efi'));
     await undefine('efi');
     rmSync(join(backups, 'efi.ovf'));
   });

@@ -6,7 +6,7 @@ import { access, constants, stat } from 'node:fs/promises';
 import { Affect, type Domain, DomainXml, ErrorCode } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
 import { errnoOf, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
-import { type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
+import { type DiskConfig, type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
 import { isAnswer } from '../../libvirt/errors.ts';
 import type { Workflow } from '../context.ts';
 import { type GuestOperations, inDomain } from './domain.ts';
@@ -132,8 +132,7 @@ const isTrayAwaited = (error: unknown): boolean => isAnswer(error, ErrorCode.OPE
 
 /** What is in the drive: in the running domain, and by its definition; undefined where there is none. */
 async function mediaIn(domain: Domain, { targetDev }: Drive): Promise<(string | undefined)[]> {
-  const { live, definition } = await formsOf(domain);
-  return [live, definition].map(form => form?.disks.find(disk => disk.targetDev === targetDev)?.source);
+  return (await disksAt(domain, targetDev)).map(disk => disk?.source);
 }
 
 /** The drive holds in both forms what it should, or is gone; one that was added goes late. */
@@ -151,8 +150,12 @@ async function verify(
 }
 
 async function isRight(domain: Domain, targetDev: string, path: string | null): Promise<boolean> {
+  const disks = await disksAt(domain, targetDev);
+  return disks.every(disk => disk === undefined || (disk.path ?? null) === path);
+}
+
+/** What the running domain has there, and its definition. */
+async function disksAt(domain: Domain, targetDev: string): Promise<(DiskConfig | undefined)[]> {
   const { live, definition } = await formsOf(domain);
-  return [live, definition]
-    .map(form => form?.disks.find(disk => disk.targetDev === targetDev))
-    .every(disk => disk === undefined || (disk.path ?? null) === path);
+  return [live, definition].map(form => form?.disks.find(disk => disk.targetDev === targetDev));
 }
