@@ -47,6 +47,8 @@ export class Receiver {
   #syncedMs = performance.now();
   #writing = false;
   #isWhole = false;
+  /** What has come since the last time could not be made durable: the system tells that once, and would call it durable the next time. */
+  #isInDoubt = false;
   /** Told of each byte that came. */
   progressed: (bytes: number) => void = () => {};
 
@@ -117,7 +119,8 @@ export class Receiver {
       await this.#copy(file, part, signal);
       await this.#keep(file);
     } catch (error) {
-      await this.#breakOff(file, before, part.checksum !== undefined).catch(() => {});
+      // where even that fails it is opened anew, which cuts it off as well
+      await this.#breakOff(file, before, part.checksum !== undefined).catch(() => this.#letGo());
       throw error;
     }
     const { sizeBytes, durableBytes } = this.#record;
@@ -163,7 +166,9 @@ export class Receiver {
 
   /** From here on it has come. */
   async #keep(file: FileHandle): Promise<void> {
+    this.#isInDoubt = true;
     await syncUnfinished(file, this.#record.path);
+    this.#isInDoubt = false;
     this.#records.change(this.#id, {
       durableBytes: this.#position,
       idle: { ...this.#now(), idleMs: 0 },
@@ -173,7 +178,7 @@ export class Receiver {
 
   /** What came stays where it can; what does not is cut off, so that a full disk has room again. */
   async #breakOff(file: FileHandle, before: Seen, mustGo: boolean): Promise<void> {
-    if (!mustGo) {
+    if (!mustGo && !this.#isInDoubt) {
       const isKept = await this.#keep(file).then(
         () => true,
         () => false,
@@ -184,6 +189,13 @@ export class Receiver {
     this.#position = durableBytes;
     if (before.bytes <= durableBytes) this.#seen = before;
     await file.truncate(durableBytes);
+    this.#isInDoubt = false;
+  }
+
+  async #letGo(): Promise<void> {
+    const file = this.#file;
+    this.#file = undefined;
+    await file?.close().catch(() => {});
   }
 
   async #open(): Promise<FileHandle> {
@@ -196,6 +208,7 @@ export class Receiver {
       if (size < durableBytes) this.#records.change(this.#id, { durableBytes: size });
       else await file.truncate(durableBytes);
       this.#position = Math.min(size, durableBytes);
+      this.#isInDoubt = false;
     } catch (error) {
       await file.close();
       throw error;

@@ -1,4 +1,5 @@
 /** Uploads on real directories: what others do between two steps, and what an earlier run of the agent has left. */
+import { createHash } from 'node:crypto';
 import {
   existsSync,
   linkSync,
@@ -8,13 +9,15 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   symlinkSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { BACKUPS_DIR, guardBackups } from '@virtkeep/shared/beneath';
 import { createLogger } from '@virtkeep/shared/log';
 import type { PoolRecord } from '../../../pools/index.ts';
@@ -89,6 +92,30 @@ test('a part for an offset that the device has lost is not written elsewhere', a
   await later.take(part(1_000_000, BYTES.subarray(1_000_000)), signal);
   await later.close();
   expect(readFileSync(record.partial.path).equals(BYTES)).toBe(true);
+});
+
+test('what could not be made durable has not come, though the system calls it durable when it is asked again', async () => {
+  const record = await started().create(NEW, signal);
+  const records = new UploadRecords(settings);
+  const receiver = new Receiver(record, records);
+  await receiver.take(part(0, BYTES.subarray(0, 1_000_000)), signal);
+  const handle = await open(record.partial.path, 'r');
+  const full = Object.assign(new Error('no room'), { code: 'EDQUOT' });
+  const sync = jest.spyOn(Object.getPrototypeOf(handle) as FileHandle, 'sync').mockRejectedValueOnce(full);
+  try {
+    const second = receiver.take(part(1_000_000, BYTES.subarray(1_000_000, 2_000_000)), signal);
+    await expect(second).rejects.toMatchObject({ msgKey: 'disk_full' });
+    expect(sync).toHaveBeenCalledTimes(1);
+  } finally {
+    sync.mockRestore();
+    await handle.close();
+  }
+  expect(records.find('u')!.durableBytes).toBe(1_000_000);
+  expect(statSync(record.partial.path).size).toBe(1_000_000);
+  await receiver.take(part(1_000_000, BYTES.subarray(1_000_000)), signal);
+  const sum = createHash('sha256').update(BYTES).digest('hex');
+  await expect(receiver.sha256(signal, () => {})).resolves.toBe(sum);
+  await receiver.close();
 });
 
 test('one that is being made is not swept away, also one that is sent in one go', async () => {
