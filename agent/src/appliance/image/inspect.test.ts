@@ -215,6 +215,25 @@ describe('a qcow2', () => {
     await refusal(await readFile(dir.at('c.qcow2')), /content lies in another file/);
   });
 
+  test('whose tables lie over one another is refused: a small file could name as many as take days to read', async () => {
+    const options = 'cluster_size=2M';
+    tool('qemu-img', ['create', '-q', '-f', 'qcow2', '-o', options, dir.at('t.qcow2'), '32T']);
+    const bytes = await readFile(dir.at('t.qcow2'));
+    const first = Number(bytes.readBigUInt64BE(40));
+    const many = Buffer.concat([bytes, Buffer.alloc(4 * MiB)]);
+    const entries = bytes.readUInt32BE(36);
+    for (let entry = 0; entry < entries; entry += 1)
+      many.writeBigUInt64BE(BigInt(bytes.length - 2 * MiB + 512 * entry), first + 8 * entry);
+    await refusal(many, /tables lie where none can lie/);
+    // tables of saved states come behind those of the disk: they are none of its data
+    const states = Buffer.from(bytes);
+    states.writeBigUInt64BE(BigInt(64 * MiB), 24);
+    for (let entry = 1; entry < entries; entry += 1)
+      states.writeBigUInt64BE(BigInt(64 * MiB * entry), first + 8 * entry);
+    const { virtualSizeBytes } = await inspectImage(await made('states-behind', states), 'qcow2', signal);
+    expect(virtualSizeBytes).toBe(64 * MiB);
+  });
+
   test('that is encrypted, damaged or of the future is refused; saved states inside are told', async () => {
     const plain = await readFile(dir.at('disk.qcow2'));
     const features = (bits: number) => {

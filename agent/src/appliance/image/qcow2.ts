@@ -6,7 +6,7 @@
  */
 import { roundUp } from '@virtkeep/shared/units';
 import { imageHeaderOf, SECTOR_BYTES } from '../../disks/index.ts';
-import { MAX_TABLES } from '../bounds.ts';
+import { MAX_TABLES, MAX_VIRTUAL_BYTES } from '../bounds.ts';
 import { Fault } from '../fault.ts';
 import { exact, type ImageBytes, type Judged, readWhole } from './image.ts';
 
@@ -28,7 +28,7 @@ export async function judgeQcow2(image: ImageBytes): Promise<Judged> {
   if (header.encrypted) throw new Fault('it is encrypted');
   const features = head.readUInt32BE(4) >= 3 ? head.readBigUInt64BE(72) : 0n;
   if ((features & INCOMPATIBLE_CORRUPT) !== 0n) throw new Fault('it is marked as damaged');
-  await checkEnd(image, head, (features & INCOMPATIBLE_EXTENDED) !== 0n);
+  await checkEnd(image, head, header.virtualSize, (features & INCOMPATIBLE_EXTENDED) !== 0n);
   const snapshots = head.readUInt32BE(60);
   return {
     virtualSizeBytes: header.virtualSize,
@@ -45,20 +45,38 @@ const IS_COMPRESSED = 1n << 62n;
 /** The cluster reads as zeros, whether it has a place or not. */
 const IS_ZERO = 1n;
 
-async function checkEnd(image: ImageBytes, head: Buffer, isExtended: boolean): Promise<void> {
+/**
+ * Each place of a table is a multiple of a cluster, which QEMU asks for as well, and only the tables of the disk's own size are read, not
+ * those of saved states: so no small file names more tables than a disk of that size has.
+ */
+async function checkEnd(
+  image: ImageBytes,
+  head: Buffer,
+  virtualSizeBytes: number,
+  isExtended: boolean,
+): Promise<void> {
   const [clusterBits, count] = [head.readUInt32BE(20), head.readUInt32BE(36)];
   if (clusterBits < 9 || clusterBits > 21 || count > MAX_TABLES)
     throw new Fault('its clusters or tables have an impossible size');
   const clusterBytes = 2 ** clusterBits;
-  const first = await readWhole(image, exact(head.readBigUInt64BE(40)), count * 8, 'first table');
+  const placeOf = (entry: bigint): number => {
+    const place = exact(entry);
+    if (place % clusterBytes !== 0) throw new Fault('its tables lie where none can lie');
+    return place;
+  };
+  const entryBytes = isExtended ? 16 : 8;
+  const needed = Math.ceil(virtualSizeBytes / (clusterBytes * (clusterBytes / entryBytes)));
+  if (virtualSizeBytes > MAX_VIRTUAL_BYTES || needed > count)
+    throw new Fault(`its size of ${virtualSizeBytes} bytes is impossible`);
+  const first = await readWhole(image, placeOf(head.readBigUInt64BE(40)), needed * 8, 'first table');
   const tables = new Set<number>();
-  for (let at = 0; at < first.length; at += 8) tables.add(exact(first.readBigUInt64BE(at) & OFFSET));
+  for (let at = 0; at < first.length; at += 8) tables.add(placeOf(first.readBigUInt64BE(at) & OFFSET));
   // 0: nothing was written there
   tables.delete(0);
   let end = 0;
   for (const offset of tables) {
     const table = await readWhole(image, offset, clusterBytes, 'table');
-    for (let at = 0; at < table.length; at += isExtended ? 16 : 8) {
+    for (let at = 0; at < table.length; at += entryBytes) {
       // how many parts of the cluster there are, to the last that was written
       const parts = isExtended ? 32 - Math.clz32(table.readUInt32BE(at + 12)) : 32;
       end = Math.max(end, endOfCluster(table.readBigUInt64BE(at), clusterBits, parts));
