@@ -79,6 +79,11 @@ export function domainXmlOf(appliance: Appliance, target: DomainTarget): Importe
   const placement = new Placement(appliance.controllers, making.machine, target.virtio);
   const { disks, elements } = disksOf(making, placement);
   const drives = drivesOf(making, placement);
+  const isOrdered = startsFirst(disks);
+  if (!isOrdered) {
+    const cdrom = drives.find(({ attributes }) => attributes.device === 'cdrom');
+    for (const [index, one] of [elements[0], cdrom].entries()) if (one) bootFrom(one, index + 1);
+  }
   const xml = el('domain', { type: target.domainType }, [
     el('name', {}, target.name ?? nameOf(making)),
     target.uuid !== undefined && el('uuid', {}, target.uuid),
@@ -89,7 +94,7 @@ export function domainXmlOf(appliance: Appliance, target: DomainTarget): Importe
       ]),
     el('memory', { unit: 'MiB' }, String(appliance.memoryMiB)),
     el('vcpu', {}, String(appliance.cpus)),
-    osElement(making),
+    osElement(making, isOrdered),
     el('features', {}, [el('acpi'), el('apic'), secureBoot && el('smm', { state: 'on' })]),
     cpuElement(making),
     el('clock', { offset: os.type === 'Windows' ? 'localtime' : 'utc' }),
@@ -124,7 +129,25 @@ function fittingName(name: string): string {
   return plain === '.' || plain === '..' ? '' : plain;
 }
 
-function osElement({ appliance: { firmware }, target, machine }: Making): Xml {
+/**
+ * libvirt starts from its first disk, and puts those of one bus into the order of their names. A disk of IDE is named by its place: the one
+ * that is started from may have a later one than others.
+ */
+function startsFirst([first, ...others]: readonly DomainDisk[]): boolean {
+  return !others.some(({ bus, targetDev }) => bus === first!.bus && isBefore(targetDev, first!.targetDev));
+}
+
+/** Of names on one bus: `sdz` comes before `sdaa`. */
+const isBefore = (one: string, other: string): boolean =>
+  one.length === other.length ? one < other : one.length < other.length;
+
+/** Where one device says so, libvirt takes no order from the system's element. */
+function bootFrom({ content }: Xml, order: number): void {
+  if (typeof content !== 'string') content.push(el('boot', { order }));
+}
+
+/** @param isOrdered the first disk is the one to start from, and no device says otherwise */
+function osElement({ appliance: { firmware }, target, machine }: Making, isOrdered: boolean): Xml {
   const { efi, secureBoot } = firmware;
   const enabled = secureBoot ? 'yes' : 'no';
   const features = [
@@ -135,8 +158,8 @@ function osElement({ appliance: { firmware }, target, machine }: Making): Xml {
     el('type', { arch: target.arch, machine }, 'hvm'),
     efi && el('firmware', {}, features),
     secureBoot && el('loader', { secure: 'yes' }),
-    el('boot', { dev: 'hd' }),
-    el('boot', { dev: 'cdrom' }),
+    isOrdered && el('boot', { dev: 'hd' }),
+    isOrdered && el('boot', { dev: 'cdrom' }),
   ]);
 }
 

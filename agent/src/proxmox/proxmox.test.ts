@@ -138,6 +138,27 @@ test('disks are those that the archive has, the one that is booted from first', 
   ]);
 });
 
+test('the disk that is booted from is told by itself where libvirt would take another one, of an earlier name', () => {
+  const config = 'boot: order=ide1;ide0\nide0: a:b\nide1: c:d\nide2: none,media=cdrom\n';
+  const { xml } = domainXmlOf(vmOf(config, ['drive-ide0', 'drive-ide1']).appliance, TARGET);
+  expect(complaintsOf(xml)).toBe('');
+  expect(xml).not.toMatch(/<boot dev/);
+  expect(xml.match(/<boot /g)).toHaveLength(2);
+  expect(xml).toMatch(/<target dev='hdb' [^>]*>\s*<address [^>]*>\s*<boot order='1'\/>/);
+  expect(xml).toMatch(/<target dev='hdc' [^>]*>\s*<readonly\/>\s*<address [^>]*>\s*<boot order='2'\/>/);
+});
+
+test.each([
+  ['cloudinit-store:vm-100-disk-0', 'disk'],
+  ['local:100/my-cloudinit-template.qcow2', 'disk'],
+  ['local-lvm:vm-100-cloudinit', 'drive'],
+  ['local:100/vm-100-cloudinit.qcow2', 'drive'],
+  ['local:cloudinit', 'drive'],
+])('%s is a %s: it is one for cloud-init by its own name alone', (volume, kind) => {
+  const { appliance } = vmOf(`scsi0: ${volume},size=4M\n`, ['drive-scsi0']);
+  expect([appliance.disks.length, appliance.drives.length]).toEqual(kind === 'disk' ? [1, 0] : [0, 1]);
+});
+
 test('what is not told by the configuration is told by the names of the data', () => {
   expect(vmOf('scsi0: a:b\nide1: c:d\n', ['drive-ide1', 'drive-scsi0']).devices).toEqual([
     'drive-scsi0',

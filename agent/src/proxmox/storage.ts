@@ -13,6 +13,9 @@ const SCSI_MODELS: Readonly<Record<string, Controller['model']>> = {
   lsi: 'lsilogic', lsi53c810: 'lsilogic', 'virtio-scsi-pci': 'virtio-scsi', 'virtio-scsi-single': 'virtio-scsi', pvscsi: 'vmpvscsi',
 }; // biome-ignore format: a table
 
+/** A volume that Proxmox VE itself makes for the guest's cloud-init: of its name, not of its storage's. */
+const CLOUD_INIT = /[:/](?:vm-\d+-)?cloudinit(?:\.[a-z0-9]+)?$/;
+
 interface Drive {
   key: string;
   bus: Bus;
@@ -33,7 +36,7 @@ export function disksOf(config: GuestConfig, devices: readonly ArchiveDevice[], 
   const storage: Storage = { controllers, disks: [], drives: [] };
   for (const drive of inBootOrder(config, all, warn)) {
     const { key, file, options } = drive;
-    if (options.get('media') === 'cdrom' || /cloudinit/.test(file)) {
+    if (options.get('media') === 'cdrom' || CLOUD_INIT.test(file)) {
       if (!/^(none|)$/.test(file))
         warn(key, 'not_attached', `The drive is empty: ${quoted(file)} belongs to the other host.`);
       storage.drives.push({ device: 'cdrom', file: null, ...slot(drive) });
