@@ -173,11 +173,15 @@ export class NodeModel {
   /** Directories without a pool are remembered where a file system of their own is mounted; they get no marker. */
   async #rememberOutside(): Promise<void> {
     const outside = this.#pools.filter(pool => pool.kind === 'outside');
+    const { gate, settings } = this.#options;
     const places = await mapLimited(outside, WIDTH, async ({ id, name, path }) => {
-      const mountPoint = await mountPointOf(path!);
-      return mountPoint === ROOT_MOUNT ? [] : { id, name, path: path!, mountPoint, marker: false };
+      // one that hangs is what it was
+      const mountPoint = await gate.run(id, () => mountPointOf(path!));
+      return mountPoint === undefined || mountPoint === ROOT_MOUNT
+        ? []
+        : { id, name, path: path!, mountPoint, marker: false };
     });
-    rememberPlaces(this.#options.settings, places.flat());
+    rememberPlaces(settings, places.flat());
   }
 
   async readAllFiles(onChange: () => void): Promise<void> {

@@ -97,7 +97,9 @@ async function lookAt(
   guardBackups(path);
   guardBackups(await realpath(path).catch(() => path));
   const hadMarker = poolMarks(settings, id).marker;
-  const formerMountPoint = knownPlaces(settings)?.find(place => place.id === id)?.mountPoint;
+  const formerMountPoint = knownPlaces(settings)?.find(
+    place => place.id === id && place.path === path,
+  )?.mountPoint;
   const mount = await probeMount({ id, path, type, hadMarker, formerMountPoint, mayMark: numbers.active });
   if (mount.marker && !hadMarker) setPoolMarks(settings, id, { marker: true });
   if (!mount.mounted || !numbers.active) return { mount, numbers };

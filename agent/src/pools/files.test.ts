@@ -15,6 +15,7 @@ import {
   fsFacts,
   isMountPoint,
   MARKER,
+  mountPointOf,
   probeMount,
   requireSpace,
   resolveInPool,
@@ -72,6 +73,25 @@ describe('mounts and space', () => {
     expect(await probeMount(probe)).toMatchObject({ mounted: false });
     expect(await isMountPoint('/proc')).toBe(true);
     expect(await isMountPoint(dir)).toBe(false);
+  });
+
+  test('the file system of a place is the one that a link leads to, also where nothing is there', async () => {
+    const link = (name: string, target: string) => {
+      symlinkSync(target, join(dir, name));
+      return join(dir, name);
+    };
+    const first = link('first', '/proc');
+    expect(await mountPointOf(link('far', join(basename(first), 'sys', 'none')))).toBe('/proc');
+    expect(await mountPointOf(join(first, 'none', 'below'))).toBe('/proc');
+    expect(await mountPointOf(`${first}/../proc/./self`)).toBe('/proc');
+    expect(await isMountPoint(first)).toBe(true);
+    const endless = link('endless', 'endless');
+    expect(await mountPointOf(endless)).toBe(await mountPointOf(dir));
+    // an own file system that is away: what is there instead belongs to the one above
+    const probe = { id: POOL_ID, path: link('pool', join(dir, 'target')), type: 'dir', hadMarker: false };
+    mkdirSync(join(dir, 'target'));
+    const was = { ...probe, formerMountPoint: join(dir, 'target'), mayMark: true };
+    expect(await probeMount(was)).toMatchObject({ mounted: false });
   });
 
   test('free space is asked at use', async () => {

@@ -28,12 +28,15 @@ export function knownPlaces(settings: Settings): KnownPlace[] | undefined {
   return Array.isArray(stored) ? (stored as KnownPlace[]) : undefined;
 }
 
-/** Notes places that are there now; what is known of others stays. @throws VirtkeepError journal_failed */
+/**
+ * Notes places that are there now; what is known of others stays. That of a pool which has another path now, too: files may be left there.
+ * @throws VirtkeepError journal_failed
+ */
 export function rememberPlaces(settings: Settings, seen: readonly KnownPlace[]): void {
   const places = knownPlaces(settings);
   const news = seen.filter(place => !places?.some(old => isSame(old, place)));
   if (places && news.length === 0) return;
-  const replaced = (old: KnownPlace) => news.some(({ id, path }) => id === old.id || path === old.path);
+  const replaced = (old: KnownPlace) => news.some(({ path }) => path === old.path);
   settings.set(PLACES_KEY, [...(places ?? []).filter(old => !replaced(old)), ...news].slice(-MAX_PLACES));
 }
 

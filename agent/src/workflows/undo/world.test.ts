@@ -253,6 +253,13 @@ describe('a known place', () => {
       place({ id: 'c', marker: false }),
     ]);
   });
+
+  test('stays when its pool gets another path: files may be left there', () => {
+    const [former, now] = [place({ path: '/a' }), place({ path: '/b' })];
+    rememberPlaces(world.settings, [former]);
+    rememberPlaces(world.settings, [now]);
+    expect(knownPlaces(world.settings)).toEqual([former, now]);
+  });
 });
 
 test('an error of the undo itself is told as it is', async () => {
