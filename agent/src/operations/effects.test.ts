@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
-import type { Logger } from '@virtkeep/shared/log';
+import { type Logger, logLine } from '@virtkeep/shared/log';
 import type { Effect, UndoWhen } from '../workflows/effect.ts';
 import { JournaledEffects } from './effects.ts';
 import { Journal } from './journal.ts';
@@ -37,7 +37,7 @@ let undone: string[];
 let failing: Set<Effect['type']>;
 const operationId = newId();
 
-const open = () =>
+const open = (log = silent) =>
   new JournaledEffects(
     journal,
     operationId,
@@ -45,7 +45,7 @@ const open = () =>
       if (failing.has(type)) throw new Error('not now');
       undone.push(type);
     },
-    { log: silent },
+    { log },
   );
 const declare = (...list: (Effect | [Effect, UndoWhen])[]) =>
   list.map(entry => {
@@ -122,6 +122,19 @@ describe.each(cases)('%s', (_name, declared, stuck, waiting) => {
     expect(rest.toSorted()).toEqual(waiting.toSorted());
     expect(await pass()).toEqual([]);
   });
+});
+
+test('the log has nothing of a definition, which may hold passwords', async () => {
+  const lines: string[] = [];
+  const warn = (message: string, meta: object) =>
+    void lines.push(logLine({ level: 'warn', message, timestamp: '', ...meta }));
+  effects = open({ ...silent, warn } as unknown as Logger);
+  const formerDefinition = "<graphics passwd='hidden-word'/>";
+  declare({ ...revert, formerDefinition } as Effect);
+  failing.add('revert');
+  await pass();
+  expect(lines.join('')).toMatch(/could not be undone.*"effect":"revert"/);
+  expect(lines.join('')).not.toContain('hidden-word');
 });
 
 test('a guest is thawed and resumed first, whatever else fails', async () => {

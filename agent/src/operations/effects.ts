@@ -62,11 +62,14 @@ export class JournaledEffects implements Effects {
   /**
    * Tries each effect still in the journal once, in the order of `undoOrder`. One that fails stays, and so do those that
    * wait for it: the next pass goes on there.
-   * @param newSignal makes a fresh signal for each effect.
+   * @param signalOf makes the signal for an effect.
    * @param trying is told before each.
    * @returns the failures, in the order of their tries; empty when nothing is left.
    */
-  async undoAll(newSignal: () => AbortSignal, trying: (effect: Effect) => void): Promise<UndoFailure[]> {
+  async undoAll(
+    signalOf: (effect: Effect) => AbortSignal,
+    trying: (effect: Effect) => void,
+  ): Promise<UndoFailure[]> {
     const stuck: EffectRecord[] = [];
     const { due, failures } = this.#dueEffects();
     for (const record of undoOrder(due)) {
@@ -79,10 +82,11 @@ export class JournaledEffects implements Effects {
       }
       trying(effect);
       try {
-        await this.#undo(record, newSignal());
+        await this.#undo(record, signalOf(effect));
         this.#log.info('effect undone', { effect: effect.type });
       } catch (error) {
-        this.#log.warn('effect could not be undone, it stays in the journal', { effect, error });
+        // not the whole of it: a definition in it may hold passwords
+        this.#log.warn('effect could not be undone, it stays in the journal', { effect: effect.type, error });
         failures.push({ what: effect.type, reason: reasonOf(error) });
         stuck.push(record);
       }

@@ -28,6 +28,15 @@ const DEFAULT_TIMES: SettleTimes = {
  */
 const NEVER_LEFT: readonly Effect['type'][] = ['instant_pull'];
 
+/** What moves a VM's data, which may take days: a try that was cut off would begin anew, and never end. */
+const MOVES_DATA: readonly Effect['type'][] = [
+  'automatic_state',
+  'removed_state',
+  'loan',
+  'changed_disks',
+  'instant_pull',
+];
+
 /**
  * The end of an operation: its effects are undone and its final state is written. The same for an operation that has
  * just ended and for one that an earlier run of the agent left behind. All of it stops when the agent closes.
@@ -90,9 +99,12 @@ export class Settler {
   }
 
   async #tryOnce(operation: ActiveOperation): Promise<UndoFailure[]> {
-    const newSignal = () => AbortSignal.any([this.#closing, AbortSignal.timeout(this.#times.undoTimeoutMs)]);
+    const signalOf = ({ type }: Effect) =>
+      MOVES_DATA.includes(type)
+        ? this.#closing
+        : AbortSignal.any([this.#closing, AbortSignal.timeout(this.#times.undoTimeoutMs)]);
     const failures = await operation.effects
-      .undoAll(newSignal, () => operation.windDown())
+      .undoAll(signalOf, () => operation.windDown())
       .catch((error: unknown) => [{ what: 'journal', reason: reasonOf(error) }]);
     if (failures.length > 0) throwIfAborted(this.#closing);
     return failures;
