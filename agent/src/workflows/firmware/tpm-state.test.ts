@@ -28,6 +28,9 @@ test('the state comes back as it was, for another domain', async () => {
   await unpackTpmState(state!, root, 'b');
   expect(readFileSync(join(root, 'b', 'tpm2', 'tpm2-00.permall'))).toEqual(Buffer.alloc(1500, 7));
   await expect(unpackTpmState(state!, root, 'b')).rejects.toMatchObject({ msgKey: 'file_exists' });
+  // swtpm writes beside the state, and renames: what it has not ended may be gone any moment
+  writeFileSync(join(root, 'a', 'tpm2', 'TMP2-00.permall'), 'half');
+  expect((await packTpmState(root, 'a'))!.equals(state!)).toBe(true);
   expect(await packTpmState(root, 'none')).toBeNull();
 });
 

@@ -14,6 +14,8 @@ const MAX_FILE_BYTES = 4 * MiB;
 const MAX_FILES = 32;
 /** A version's directory and a file in it; nothing that could lead elsewhere. */
 const STATE_NAME = /^tpm(1\.2|2)\/[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
+/** How swtpm names what it writes before it gives it the name of the state (`TMP2-00.permall`). */
+const UNFINISHED = 'TMP';
 const VERSIONS = ['tpm1.2', 'tpm2'] as const;
 
 /** The state of a domain's TPM as a tar, or null when it has none yet. @throws VirtkeepError io_failed */
@@ -23,8 +25,10 @@ export async function packTpmState(swtpmDirectory: string, domainId: string): Pr
     const directory = join(swtpmDirectory, domainId, version);
     for (const file of await filesIn(directory)) {
       const name = `${version}/${file}`;
+      // what is being written takes the place of the state when it is whole
+      if (!STATE_NAME.test(name) || file.startsWith(UNFINISHED)) continue;
       const data = await readFile(join(directory, file));
-      if (!STATE_NAME.test(name) || data.length > MAX_FILE_BYTES) continue;
+      if (data.length > MAX_FILE_BYTES) continue;
       const { uid, gid } = await stat(join(directory, file));
       parts.push(headerOf(name, data.length, uid, gid), padded(data));
     }
