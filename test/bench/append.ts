@@ -1,9 +1,9 @@
 /**
  * Extending an archive, against its size, against recompressing it and against writing the same bytes:
- * `node test/bench/append.ts [--quick] [--rounds N] [--warm] [--only plain|zstd]…`.
+ * `node test/bench/append.ts [--quick] [--full] [--rounds N] [--warm] [--only plain|zstd]…`.
  *
  * Every time ends with fdatasync. Each append is undone before the next one, untimed, so all meet the same archive. Works
- * in .cache/bench (about 10 GiB) and cleans up after itself. Small increments are those of `long.ts`.
+ * in .cache/bench (about 6 GiB) and cleans up after itself. Small increments are those of `long.ts`.
  */
 
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -24,10 +24,10 @@ import {
   quietDisks,
 } from './lib.ts';
 
-const { quick, rounds, warm, only } = benchOptions();
+const { quick, full, rounds, warm, only } = benchOptions(2);
 const formats = (['plain', 'zstd'] as const).filter(format => only.length === 0 || only.includes(format));
 /** Sizes of the two archives' disks, and of the increment. */
-const SMALL_MIB = quick ? 128 : 640;
+const SMALL_MIB = quick ? 128 : full ? 640 : 384;
 const ARCHIVES_MIB = [SMALL_MIB, 4 * SMALL_MIB];
 const INCREMENT_MIB = quick ? QUICK_CHANGE_MIB : CHANGE_MIB;
 const root = join(import.meta.dirname, '../../.cache/bench/append');

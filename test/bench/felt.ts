@@ -2,6 +2,9 @@
  * What a guest feels of its disk while other things happen: how long it takes until what it wrote is on the disk, as QEMU counts it
  * (`block-latency-histogram-set`), and the longest time in which it wrote nothing, by its own clock.
  */
+import { spawn } from 'node:child_process';
+import { availableParallelism } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { AgentAlone } from '../e2e/agent-alone.ts';
 import type { Guest } from '../lab/guest.ts';
 import { type BenchRow, command, median, quietDisks } from './lib.ts';
@@ -64,6 +67,15 @@ export async function settle(guest: Guest): Promise<void> {
   } finally {
     await guest.node.virsh('resume', guest.name);
   }
+}
+
+const BUSY = 'while :; do :; done';
+
+/** Keeps every core busy for so long, with what needs no disk. */
+export async function onAllCores(durationMs: number): Promise<void> {
+  const busy = Array.from({ length: availableParallelism() }, () => spawn('sh', ['-c', BUSY]));
+  await sleep(durationMs);
+  for (const one of busy) one.kill('SIGKILL');
 }
 
 /** How long VMs may wait for a disk of any pool, as a backup is told; 0: as long as it takes. */

@@ -19,6 +19,7 @@ import {
   latencyDuring,
   latencyTargetsOf,
   longestGapMs,
+  onAllCores,
   settle,
   startWriting,
 } from './felt.ts';
@@ -142,6 +143,7 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
   };
   const once = (one: BenchCase) => ({ ...one, once: true });
   const nothing = () => sleep(QUIET_MS);
+  const computing = () => onAllCores(QUIET_MS);
   const freezing = () => guest.node.virsh(`domfsfreeze ${guest.name}; domfsthaw ${guest.name}`);
   await backups.begin();
   const times = await alternate(rounds, [
@@ -150,6 +152,7 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
       await freezing();
       await sleep(GAP_MS);
     }),
+    once(case_('cores busy with something else', quiet, computing)),
     once(case_('full', quiet, () => backups.full(0))),
     case_('full that gives way', quiet, () => backups.full(TARGET_MS)),
     once(case_('increment', changed, () => backups.increment(0))),
@@ -183,6 +186,8 @@ async function measure(lab: AgentAlone): Promise<BenchRow[]> {
     return { name: `time of the ${name} that gives way`, value: slow / fast, unit: '×', note };
   };
   return [
+    // an emulated guest and all that serves its disk share the cores with whatever computes: less than this no backup can reach here
+    latency('cores busy with something else'),
     latency('full'),
     latency('full that gives way', 1.5),
     latency('increment'),

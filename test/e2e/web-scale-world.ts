@@ -2,9 +2,10 @@
  * The management pages of a controller that has ten thousand virtual machines, on simulated nodes: what the test of them and the
  * measurements share.
  */
+
+import { deepEqual } from 'node:assert/strict';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { expect } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { type Browser, chromium, type Locator, type Page } from 'playwright-core';
 import { World } from '../contract/scale/world.ts';
@@ -87,7 +88,7 @@ export class MachinesPage {
       .nth(wanted.length - 1)
       .filter({ hasText: wanted.at(-1)! })
       .waitFor();
-    expect(await names.allTextContents()).toEqual(wanted);
+    deepEqual(await names.allTextContents(), wanted);
   }
 }
 
