@@ -236,7 +236,8 @@ describe('disks', () => {
     ['http://go.microsoft.com/fwlink/?LinkId=137171', 'x', 'vpc'],
     ['', 'disk.vhdx', 'vhdx'],
     ['', 'disk.VMDK.gz', 'vmdk'],
-    ['urn:unheard', 'disk.img', 'raw'],
+    ['urn:unheard', 'disk.img', null],
+    ['urn:example:raw', 'disk.img', 'raw'],
     ['', 'disk.bin', null],
   ])('the format by %s, %s', (uri, href, format) => {
     const { disks } = one(

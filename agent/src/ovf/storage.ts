@@ -239,11 +239,12 @@ const FORMATS: [RegExp, ImageFormat][] = [
   [/\b(raw|img)\b/i, 'raw'],
 ];
 
-/** By the URI, else by the ending of the file. */
+/** By the URI, else by the ending of the file; that of a raw image proves nothing, for others are named so, too. null: the bytes tell. */
 function formatOf(uri: string, path: string): ImageFormat | null {
   const ending = /\.(\w{1,8})$/.exec(path.replace(/\.gz$/i, ''))?.[1] ?? '';
   const find = (text: string) => FORMATS.find(([pattern]) => pattern.test(text))?.[1];
-  return find(uri) ?? find(ending) ?? null;
+  const byEnding = find(ending);
+  return find(uri) ?? (byEnding === 'raw' ? null : byEnding) ?? null;
 }
 
 function driveFile(item: OvfItem, { envelope, warnings }: Reading): OvfFile | null {

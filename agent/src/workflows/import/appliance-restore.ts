@@ -32,6 +32,7 @@ import { type PlacedImages, placeImages, writeImages } from './drive-images.ts';
 import type { ForeignFile } from './foreign.ts';
 import { driveDisks, type NewDisk, writeDisks } from './new-disks.ts';
 import { choicesOf, openForeign } from './open-foreign.ts';
+import { requireRoom } from './room.ts';
 import { DRIVERS_INJECTED, requireVirtV2v } from './virt-v2v.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
@@ -180,6 +181,8 @@ async function readAll(
     disks.push(...planned.brought.map(({ index, path }) => ({ ...contents[index]!, path })));
     images.push(placed.images);
   }
+  const written = disks.map(({ content }) => content);
+  await requireRoom(target, written, 1, context.signal);
   return { vms, disks, images };
 }
 

@@ -45,6 +45,7 @@ import { DriverCopies } from './driver-copies.ts';
 import type { ForeignDisk, ForeignFile } from './foreign.ts';
 import { openForeign } from './open-foreign.ts';
 import { planImport } from './plan.ts';
+import { requireRoom } from './room.ts';
 import { DRIVERS_INJECTED, requireVirtV2v } from './virt-v2v.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
@@ -124,10 +125,13 @@ export async function convert(
   const { facts, networks } = await context.step('check', () => check(dependencies, request, plan, context));
   const foreign = held.foreign!;
   const directory = join(target.path!, BACKUPS_DIR);
-  const read = await context.step('read', async () => ({
-    contents: await foreign.readDisks(context, directory),
-    images: (await foreign.readImages?.(context, directory)) ?? [],
-  }));
+  const read = await context.step('read', async () => {
+    const contents = await foreign.readDisks(context, directory);
+    const images = (await foreign.readImages?.(context, directory)) ?? [];
+    const written = contents.map(({ content }) => content);
+    await requireRoom(target, written, request.compress ? COMPRESSED_SHARE : 1, context.signal);
+    return { contents, images };
+  });
   const { appliance, definition } = foreign;
   const { contents, driverWarnings } = await withDrivers(
     dependencies,

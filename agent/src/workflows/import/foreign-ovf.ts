@@ -122,6 +122,7 @@ class ForeignOvf implements ForeignFile {
         });
       this.#parts.push(parts);
       this.#count(file, parts, populatedSizeBytes ?? 0);
+      this.#compare(file, parts);
     }
     for (const { file } of drives) {
       const parts = file === null || this.#excludeIso ? [] : await this.#imagePartsOf(file);
@@ -190,6 +191,13 @@ class ForeignOvf implements ForeignFile {
     if (file !== null && isPacked(file, parts)) this.spareBytes += sizeBytes;
   }
 
+  /** A raw image tells nothing of its size, and nothing of a piece that is missing at its end. */
+  #compare(file: OvfFile | null, parts: Parts): void {
+    const sizeBytes = parts.reduce((sum, part) => sum + part.sizeBytes, 0);
+    if (file === null || sizeBytes >= (file.sizeBytes ?? 0)) return;
+    this.warnings.push(cutOff(file.href, sizeBytes, file.sizeBytes!));
+  }
+
   async #verify({ signal, progress }: OperationContext): Promise<void> {
     const names = this.#members.map(({ name }) => name);
     const onProgress = (doneBytes: number, totalBytes: number) => {
@@ -223,7 +231,10 @@ class ForeignOvf implements ForeignFile {
     const source = await this.#joined(context, directory, { ...parted, mostBytes });
     const image = await inspectImage(source, format ?? undefined, context.signal);
     this.warnings.push(...image.warnings);
-    return { sizeBytes: image.virtualSizeBytes, content: { blockdev: image.blockdev } };
+    const { virtualSizeBytes } = image;
+    if (image.format === 'raw' && virtualSizeBytes < (capacityBytes ?? 0))
+      this.warnings.push(cutOff(parted.file.href, virtualSizeBytes, capacityBytes!));
+    return { sizeBytes: virtualSizeBytes, content: { blockdev: image.blockdev } };
   }
 
   /** An image as a whole: one that is packed, or in pieces, in a spare file. */
@@ -252,6 +263,9 @@ class ForeignOvf implements ForeignFile {
     }
   }
 }
+
+const cutOff = (name: string, sizeBytes: number, toldBytes: number): string =>
+  `"${name}" has ${sizeBytes} bytes, and ${toldBytes} by the descriptor: its end may be missing.`;
 
 const isPacked = ({ compression }: OvfFile, parts: readonly unknown[]): boolean =>
   compression !== 'none' || parts.length > 1;
