@@ -19,7 +19,13 @@ export interface DomainConfig {
    * name at each start, so that no definition says it.
    */
   nvram?: { path?: string | undefined; template?: string | undefined; byName?: boolean };
-  tpm?: { model?: string | undefined; backend: string; version?: string | undefined };
+  tpm?: {
+    model?: string | undefined;
+    backend: string;
+    version?: string | undefined;
+    /** Where the state of a software TPM lies when that is not libvirt's own place (from libvirt 10.10 on). */
+    elsewhere?: string;
+  };
   disks: DiskConfig[];
   /** Network interfaces that have a MAC address. */
   interfaces: { mac: string }[];

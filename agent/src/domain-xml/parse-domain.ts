@@ -49,6 +49,7 @@ function readFirmware(domain: Element): Firmware {
   const nvram = readVariables(domain);
   const tpm = child(domain, 'devices/tpm');
   const backend = tpm && child(tpm, 'backend');
+  const elsewhere = attr(backend && child(backend, 'source'), 'path');
   return {
     arch: attr(type, 'arch') ?? '',
     machine: attr(type, 'machine') ?? '',
@@ -59,6 +60,7 @@ function readFirmware(domain: Element): Firmware {
             model: attr(tpm, 'model'),
             backend: attr(backend, 'type') ?? '',
             version: attr(backend, 'version'),
+            ...(elsewhere !== undefined && { elsewhere }),
           },
         }
       : {}),

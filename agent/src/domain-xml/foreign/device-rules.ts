@@ -131,15 +131,25 @@ const RNG: Rule = el(
   hasBackend,
 );
 
+/** Where the state of another VM's TPM may lie: what is restored has its own, and takes it along when it is removed. */
+const withoutPlace: Judge = backend => {
+  const places = children(backend, 'source');
+  for (const place of places) remove(place);
+  return places.length > 0 ? ['/source'] : [];
+};
+
 /** Only software; its state lies where libvirt has it. */
 const TPM: Rule = el(
   'model',
   {
     ...OF_DEVICES,
-    backend: el('type=emulator version persistent_state', {
-      encryption: el('secret'),
-      active_pcr_banks: el('', each('sha1 sha256 sha384 sha512', el())),
-    }),
+    backend: {
+      ...el('type=emulator version persistent_state', {
+        encryption: el('secret'),
+        active_pcr_banks: el('', each('sha1 sha256 sha384 sha512', el())),
+      }),
+      always: withoutPlace,
+    },
   },
   hasBackend,
 );

@@ -330,6 +330,17 @@ describe('what stays', () => {
     expect(leftOut).toEqual(['devices/disk/x:source', 'devices']);
   });
 
+  test.each([OWN, STRICT])(
+    'the state of a TPM has a place of its own, not that of the VM that was backed up',
+    gate => {
+      const source = `<source type='dir' path='${SECRET}'/>`;
+      const devices = `<tpm model='tpm-crb'><backend type='emulator' version='2.0'>${source}</backend></tpm>`;
+      const { xml, leftOut } = sanitizeForeign(domain({ devices }), gate);
+      expect(xml).toMatch(/<tpm model="tpm-crb"><backend type="emulator" version="2.0"\/><\/tpm>/);
+      expect(leftOut).toEqual(['devices/tpm/backend/source']);
+    },
+  );
+
   test.each([OWN, STRICT])('a file is named in the format that it has, whatever the XML says', gate => {
     const cd = (path: string, type: string, device: string) =>
       `<disk type='file' device='${device}'><driver name='qemu' type='${type}' cache='none'/><source file='${path}'/><target dev='sda'/></disk>`;

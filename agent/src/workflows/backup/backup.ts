@@ -23,7 +23,7 @@ import {
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { isForgotten, untilForgotten } from '../domain/forgotten-layers.ts';
-import { keepFirmwareOfState } from '../firmware/state-firmware.ts';
+import { keepFirmwareOfState, notCopiedFirmware } from '../firmware/state-firmware.ts';
 import { estimate, planCopy, refuseChanged, writeMembers } from './copy.ts';
 import { type Destination, openDestination } from './destination.ts';
 import { type FrozenInstant, freeze, spareDirectoryOf } from './freeze.ts';
@@ -59,6 +59,8 @@ async function run(
       draft.checked = await checkBackup(dependencies, request, context);
       return draft.checked;
     });
+    const notCopied = notCopiedFirmware(checked.facts.config);
+    if (notCopied !== null) context.warn(notCopied);
     await context.step('estimate', () => estimate(dependencies, checked));
     const { job, base } = await prepareBase(dependencies, request, context, checked);
     await (base.form ? extendOtherForm : backUp)(dependencies, request, context, { job, prepared: base });

@@ -49,8 +49,14 @@ export function firmwarePartsOf(
     domainId: config.uuid,
     nvramPath: config.nvram?.path ?? named,
     ...(byName && { nvramByName: true }),
-    tpm: config.tpm?.backend === 'emulator',
+    tpm: config.tpm?.backend === 'emulator' && config.tpm.elsewhere === undefined,
   };
+}
+
+/** What of a VM's firmware has a state that nobody copies, as a sentence; null: there is none. */
+export function notCopiedFirmware({ tpm }: DomainConfig): string | null {
+  if (tpm?.backend !== 'emulator' || tpm.elsewhere === undefined) return null;
+  return `The state of the TPM lies in ${tpm.elsewhere}, not where libvirt has it, and is not copied: what the guest sealed with it needs its recovery key elsewhere.`;
 }
 
 /** The parts of the VM's next start. @throws LibvirtError */

@@ -44,6 +44,8 @@ export function cloneDefinition(xml: string, { disks, left }: ClonePlan, own: Cl
     ...(own.parent ? { parent: own.parent } : {}),
     attachments: [],
   });
+  // with the original's place both would write there, and the removal of one would take it from the other
+  for (const place of childrenAt(root, 'devices/tpm/backend/source')) remove(place);
   for (const device of childrenAt(root, 'devices/hostdev'))
     if (attr(device, 'type') === 'mdev') remove(device);
   if (own.description !== '')

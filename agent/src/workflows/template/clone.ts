@@ -25,7 +25,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { defineOwnDomain } from '../domain/define-own.ts';
 import { requireFreeName, suffixedName } from '../domain/identity.ts';
 import { resolveVolumes } from '../domain/volumes.ts';
-import { firmwarePartsOf, readFirmware } from '../firmware/state-firmware.ts';
+import { firmwarePartsOf, notCopiedFirmware, readFirmware } from '../firmware/state-firmware.ts';
 import { makeNewFile } from '../new-file.ts';
 import { makeFirmware } from '../restore/files.ts';
 import { cloneDefinition } from './clone-definition.ts';
@@ -97,6 +97,8 @@ async function check(
   const layers = await layersOf(config);
   const chosen = chosenPool(pools, request.poolId);
   const plan = planClone(config, { thin: request.thin, pools, chosen, layers, newId });
+  const notCopied = notCopiedFirmware(config);
+  if (notCopied !== null) plan.warnings.push(notCopied);
   if (await domain.hasManagedSave())
     plan.warnings.push('The saved memory is not cloned; the clone starts as after a power cut.');
   const files = plan.disks.flatMap(disk => disk.layers.map(({ path }) => path));
