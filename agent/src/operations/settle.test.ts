@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import type { Effect } from '../workflows/effect.ts';
-import type { ActiveOperation } from './active-operation.ts';
+import type { ActiveOperation } from './active.ts';
 import { Settler } from './settle.ts';
 
 test('what moves data is not cut off by time, to begin anew again and again; the end of the agent stops all', async () => {
