@@ -47,8 +47,13 @@ export interface WriteOptions {
   signal: AbortSignal;
   /** Called with the number of each piece's bytes, as they are taken. */
   onBytes?: (bytes: number) => void;
-  /** The caller has made the file, which is empty, and keeps it whatever comes. */
-  isMade?: boolean;
+}
+
+/** A file that the caller has made, which is empty, and that stays the caller's whatever comes. */
+export interface MadeFile {
+  /** As people know it. */
+  path: string;
+  file: FileHandle;
 }
 
 /**
@@ -57,36 +62,46 @@ export interface WriteOptions {
  * @throws VirtkeepError disk_full, io_failed also when something bears the name already, canceled; else as the pieces do
  */
 export async function writeNew(
-  path: string,
+  target: string | MadeFile,
   pieces: AsyncIterable<Buffer>,
-  { signal, onBytes, isMade = false }: WriteOptions,
+  options: WriteOptions,
 ): Promise<number> {
+  if (typeof target !== 'string') return write(target, pieces, options);
   let file: FileHandle;
   try {
-    file = await open(path, isMade ? 'r+' : 'wx', 0o600);
+    file = await open(target, 'wx', 0o600);
   } catch (error) {
-    throw fromIoError(error, 'making', path);
+    throw fromIoError(error, 'making', target);
   }
   try {
-    let at = 0;
-    for await (const piece of pieces) {
-      throwIfAborted(signal);
-      if (!isZero(piece))
-        await writeAt(file, piece, at).catch(error => {
-          throw fromIoError(error, 'writing', path);
-        });
-      at += piece.length;
-      onBytes?.(piece.length);
-    }
-    await file.truncate(at);
+    const bytes = await write({ path: target, file }, pieces, options);
     await file.close();
-    return at;
+    return bytes;
   } catch (error) {
     // a program that is given the name must not find half of it, and who made it is gone with this error
     await file.close().catch(() => {});
-    if (!isMade) await rm(path, { force: true }).catch(() => {});
+    await rm(target, { force: true }).catch(() => {});
     throw error;
   }
+}
+
+async function write(
+  { path, file }: MadeFile,
+  pieces: AsyncIterable<Buffer>,
+  { signal, onBytes }: WriteOptions,
+): Promise<number> {
+  let at = 0;
+  for await (const piece of pieces) {
+    throwIfAborted(signal);
+    if (!isZero(piece))
+      await writeAt(file, piece, at).catch(error => {
+        throw fromIoError(error, 'writing', path);
+      });
+    at += piece.length;
+    onBytes?.(piece.length);
+  }
+  await file.truncate(at);
+  return at;
 }
 
 const isZero = (piece: Buffer): boolean =>

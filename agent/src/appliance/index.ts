@@ -32,6 +32,7 @@ export {
   type Text,
 } from './appliance.ts';
 export { MAX_DRIVE_IMAGE_BYTES, MAX_VIRTUAL_BYTES, mostOfDisk } from './bounds.ts';
+export type { MadeFile } from './bytes.ts';
 export {
   type Authorities,
   type CheckedSignature,

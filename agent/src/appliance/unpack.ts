@@ -1,6 +1,6 @@
 import type { FileHandle } from 'node:fs/promises';
 import type { AppliancePackage } from './appliance.ts';
-import { limited, rangeOf, writeNew } from './bytes.ts';
+import { limited, type MadeFile, rangeOf, writeNew } from './bytes.ts';
 import type { Member } from './container/container.ts';
 import { gunzipped } from './container/unpacked.ts';
 import { Fault, ofDisk, shown } from './fault.ts';
@@ -9,20 +9,18 @@ import { openSource, type Source } from './source.ts';
 export interface UnpackOptions {
   signal: AbortSignal;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
-  /** The caller has made the files, which are empty, and keeps them whatever comes. */
-  isMade?: boolean;
 }
 
 /**
  * Unpacks members of a packed appliance into new files, in one pass. After an error those that were begun may be there whole, never
  * in part.
- * @param targets absolute paths, by the members' names
+ * @param targets absolute paths of new files, or files that the caller has made, by the members' names
  * @throws VirtkeepError appliance_invalid, disk_full, io_failed, canceled
  */
 export async function unpackMembers(
   appliance: AppliancePackage,
-  targets: ReadonlyMap<string, string>,
-  { signal, onProgress, isMade = false }: UnpackOptions,
+  targets: ReadonlyMap<string, string | MadeFile>,
+  { signal, onProgress }: UnpackOptions,
 ): Promise<void> {
   const wanted = appliance.members.filter(({ name }) => targets.has(name));
   const totalBytes = wanted.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
@@ -32,7 +30,7 @@ export async function unpackMembers(
     onProgress?.(doneBytes, totalBytes);
   };
   const take = async (member: Member, pieces: AsyncIterable<Buffer>) => {
-    await writeNew(targets.get(member.name)!, pieces, { signal, onBytes, isMade });
+    await writeNew(targets.get(member.name)!, pieces, { signal, onBytes });
   };
   await appliance.read(new Set(targets.keys()), take, signal);
 }
@@ -75,13 +73,17 @@ export interface DiskOptions extends UnpackOptions {
  * @returns bytes of the image
  * @throws VirtkeepError foreign_disk_invalid, disk_full, io_failed, canceled
  */
-export function unpackDisk(parts: readonly Source[], target: string, options: DiskOptions): Promise<number> {
-  const { signal, compression, mostBytes, onProgress, isMade = false } = options;
+export function unpackDisk(
+  parts: readonly Source[],
+  target: string | MadeFile,
+  options: DiskOptions,
+): Promise<number> {
+  const { signal, compression, mostBytes, onProgress } = options;
   const totalBytes = parts.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  return ofDisk(parts[0]?.name ?? target, async () => {
+  return ofDisk(parts[0]?.name ?? (typeof target === 'string' ? target : target.path), async () => {
     const joined = joinedOf(parts, signal, doneBytes => onProgress?.(doneBytes, totalBytes));
     const pieces = compression === 'gzip' ? gunzipped(joined) : joined;
-    return await writeNew(target, limited(pieces, mostBytes), { signal, isMade });
+    return await writeNew(target, limited(pieces, mostBytes), { signal });
   });
 }
 

@@ -6,18 +6,20 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { nameOf } from '@virtkeep/shared/beneath';
 import { createLogger } from '@virtkeep/shared/log';
 import { convertImage, createImage } from '../disks/index.ts';
 import { NO_OTHER_NODES } from '../other-nodes.ts';
 import type { OperationContext } from './context.ts';
 import type { WorkflowDependencies } from './dependencies.ts';
 import type { Effect } from './effect.ts';
-import { makeNewFile } from './new-file.ts';
+import { makeHeldFile, makeNewFile } from './new-file.ts';
 import { undoEffects } from './undo/recover.ts';
 
 let directory: string;
@@ -138,6 +140,18 @@ test('a file that took the place of the one made stays', async () => {
   renameSync(at('b'), at('a.qcow2'));
   await run.undo();
   expect(readFileSync(at('a.qcow2'), 'utf8')).toBe('of somebody else');
+});
+
+test('one that is held is written itself, whatever was put in its place meanwhile', async () => {
+  writeFileSync(at('victim'), 'as it was');
+  const { file } = await makeHeldFile(new Run().context, at('spare'), false);
+  renameSync(at('spare'), at('away'));
+  symlinkSync(at('victim'), at('spare'));
+  const signal = AbortSignal.timeout(20_000);
+  await createImage(nameOf(file), { format: 'qcow2', virtualSize: 1 << 20, signal });
+  await file.close();
+  expect(readFileSync(at('victim'), 'utf8')).toBe('as it was');
+  expect(readFileSync(at('away')).toString('latin1', 0, 3)).toBe('QFI');
 });
 
 test('what qemu-img makes in its place is the same file', async () => {

@@ -1,11 +1,12 @@
 /** New files of an operation: images, memory files, UEFI variables. */
-import { mkdir } from 'node:fs/promises';
+import { type FileHandle, mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { type FileMark, type MakeOptions, makeOwnFile } from '../images/index.ts';
 import type { OperationContext } from './context.ts';
 import type { EffectHandle } from './effect.ts';
+import { openUnfinished } from './files/unfinished.ts';
 
 /** So often somebody else may take an empty directory away that a file was about to be made in. */
 const TRIES = 5;
@@ -33,6 +34,21 @@ export async function makeNewFile(
       if (tried === TRIES || (await exists(dirname(path)))) throw error;
     }
   }
+}
+
+/**
+ * The same, held open: whoever may write to the directory may give its name to another file, or to a link, before it is written. Programs are
+ * given `nameOf(file)`, which stays this very file's. The caller closes it.
+ * @throws VirtkeepError as `makeNewFile`
+ */
+export async function makeHeldFile(
+  context: OperationContext,
+  path: string,
+  keep: boolean,
+  options: MakeOptions = {},
+): Promise<{ handle: EffectHandle; file: FileHandle }> {
+  const { handle, mark } = await makeNewFile(context, path, keep, options);
+  return { handle, file: await openUnfinished({ path, mark }) };
 }
 
 async function makeDirectoryOf(context: OperationContext, path: string): Promise<void> {

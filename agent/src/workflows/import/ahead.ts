@@ -1,12 +1,12 @@
 /** Disks of a foreign VM that are converted before it is their turn in the archive: several at a time, into spare files beside it. */
 import type { FileHandle } from 'node:fs/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { nameOf, open } from '@virtkeep/shared/beneath';
+import { nameOf } from '@virtkeep/shared/beneath';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { convertToQcow2, ReadOnce } from '../../archive/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { EffectHandle } from '../effect.ts';
-import { makeNewFile } from '../new-file.ts';
+import { makeHeldFile } from '../new-file.ts';
 import type { ForeignDisk } from './foreign.ts';
 import type { ConversionLimits } from './limits.ts';
 import { sparePath } from './spare.ts';
@@ -121,12 +121,11 @@ export class ConversionsAhead {
     this.#running += 1;
     let file: FileHandle | undefined;
     try {
-      const { handle } = await makeNewFile(this.#context, path, false);
-      // what qemu-img writes goes into this very file, whatever its name means meanwhile
-      file = await open(path, 'r+');
+      const made = await makeHeldFile(this.#context, path, false);
+      file = made.file;
       const target = { path: nameOf(file), virtualSizeBytes: sizeBytes };
       await convertToQcow2(content, target, this.signal, fraction => onProgress(index, fraction));
-      return { file, once: new ReadOnce(file), handle };
+      return { file, once: new ReadOnce(file), handle: made.handle };
     } catch (error) {
       await file?.close();
       const failure = hasKey(error, 'disk_full')

@@ -1,14 +1,14 @@
 /** Images in the drives of a foreign VM: their bytes as they are, since they are for the guest alone. */
-import { createReadStream, createWriteStream } from 'node:fs';
+import { createReadStream } from 'node:fs';
 import { basename, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError } from '@virtkeep/shared/errors';
-import { syncFile } from '@virtkeep/shared/files';
+import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { newId } from '@virtkeep/shared/ids';
 import type { PoolRecord } from '../../pools/index.ts';
 import type { OperationContext } from '../context.ts';
-import { makeNewFile } from '../new-file.ts';
+import { makeHeldFile } from '../new-file.ts';
 import type { ForeignImage } from './foreign.ts';
 
 const MAX_STEM = 60;
@@ -49,19 +49,21 @@ export async function writeImages(
 ): Promise<void> {
   for (const [target, { path, offset, sizeBytes }] of images) {
     throwIfAborted(context.signal);
-    await makeNewFile(context, target, true, { inPool: true });
-    if (sizeBytes === 0) continue;
+    const { file } = await makeHeldFile(context, target, true, { inPool: true });
     try {
-      // into the file that was declared: it is there, and must not be cut or made anew
+      if (sizeBytes === 0) continue;
       await pipeline(
         createReadStream(path, { start: offset, end: offset + sizeBytes - 1 }),
-        createWriteStream(target, { flags: 'r+' }),
+        file.createWriteStream({ autoClose: false }),
         { signal: context.signal },
       );
-      await syncFile(target);
+      await file.sync();
+      await syncDirectoryOf(target);
     } catch (error) {
       throwIfAborted(context.signal);
       throw fromIoError(error, 'writing', target);
+    } finally {
+      await file.close();
     }
   }
 }

@@ -2,7 +2,8 @@
  * An OVA, or an OVF descriptor with its files beside it. QEMU reads each image where it stands, unless it is packed: then it is unpacked into
  * a spare file first. Nothing is believed of an image but what it proves (`appliance/image/`).
  */
-import { stat } from 'node:fs/promises';
+import { type FileHandle, stat } from 'node:fs/promises';
+import { nameOf } from '@virtkeep/shared/beneath';
 import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import {
@@ -11,6 +12,7 @@ import {
   chunksOf,
   inspectImage,
   MAX_DRIVE_IMAGE_BYTES,
+  type MadeFile,
   type Member,
   mostOfDisk,
   openAppliance,
@@ -22,7 +24,7 @@ import {
 import { markSources, type SourceMark } from '../../disks/index.ts';
 import { type Appliance, applianceOf, type OvfFile, readOvf, requireUsableDisks } from '../../ovf/index.ts';
 import type { OperationContext } from '../context.ts';
-import { makeNewFile } from '../new-file.ts';
+import { makeHeldFile } from '../new-file.ts';
 import type { ForeignDisk, ForeignFile, ForeignImage } from './foreign.ts';
 import { requireSame, sparePath } from './spare.ts';
 
@@ -86,7 +88,8 @@ class ForeignOvf implements ForeignFile {
   /** Paths of what stood in something packed, by the members' names. */
   #unpacked: ReadonlyMap<string, string> = new Map();
   #marks: SourceMark[] = [];
-  #spares = 0;
+  #spareNumber = 0;
+  readonly #spares: FileHandle[] = [];
 
   constructor(
     opened: AppliancePackage,
@@ -162,8 +165,9 @@ class ForeignOvf implements ForeignFile {
     return requireSame(this.#opened.path, this.#marks);
   }
 
-  close(): Promise<void> {
-    return this.#opened.close();
+  async close(): Promise<void> {
+    for (const file of this.#spares) await file.close();
+    await this.#opened.close();
   }
 
   /** Undefined: a part of it is not there. */
@@ -209,16 +213,16 @@ class ForeignOvf implements ForeignFile {
 
   /** Those that stand in something packed, in one pass. @returns paths, by their names */
   async #unpackMembers(context: OperationContext, directory: string): Promise<Map<string, string>> {
-    const targets = new Map<string, string>();
+    const targets = new Map<string, MadeFile>();
     for (const { name, place } of this.#members)
       if (place === null && !targets.has(name)) targets.set(name, await this.#spare(context, directory));
-    if (targets.size === 0) return targets;
+    if (targets.size === 0) return new Map();
     const onProgress = (doneBytes: number, totalBytes: number) => {
       context.progress.total(totalBytes);
       context.progress.done(doneBytes);
     };
-    await unpackMembers(this.#opened, targets, { signal: context.signal, onProgress, isMade: true });
-    return targets;
+    await unpackMembers(this.#opened, targets, { signal: context.signal, onProgress });
+    return new Map([...targets].map(([name, { file }]) => [name, nameOf(file)]));
   }
 
   async #readDisk(
@@ -247,19 +251,21 @@ class ForeignOvf implements ForeignFile {
     if (!isPacked(file, parts)) return sources[0]!;
     const { signal } = context;
     const { compression } = file;
-    const path = await this.#spare(context, directory);
-    const sizeBytes = await unpackDisk(sources, path, { signal, compression, mostBytes, isMade: true });
-    return { path, offset: 0, sizeBytes, name: sources[0]!.name };
+    const spare = await this.#spare(context, directory);
+    const sizeBytes = await unpackDisk(sources, spare, { signal, compression, mostBytes });
+    return { path: nameOf(spare.file), offset: 0, sizeBytes, name: sources[0]!.name };
   }
 
-  async #spare(context: OperationContext, directory: string): Promise<string> {
+  /** Held until this is closed. */
+  async #spare(context: OperationContext, directory: string): Promise<MadeFile> {
     for (;;) {
-      const path = sparePath(context, directory, this.#spares);
-      this.#spares += 1;
+      const path = sparePath(context, directory, this.#spareNumber);
+      this.#spareNumber += 1;
       // another VM of the file has its own of the same operation
       if (await exists(path)) continue;
-      await makeNewFile(context, path, false);
-      return path;
+      const { file } = await makeHeldFile(context, path, false);
+      this.#spares.push(file);
+      return { path, file };
     }
   }
 }

@@ -1,14 +1,16 @@
 /** Disks of a foreign VM, written as qcow2 images of their own. */
+import type { FileHandle } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { open } from '@virtkeep/shared/beneath';
+import { nameOf, open } from '@virtkeep/shared/beneath';
 import { fromIoError, hasKey, VirtkeepError } from '@virtkeep/shared/errors';
-import { syncFile } from '@virtkeep/shared/files';
+import { syncDirectoryOf, syncFile } from '@virtkeep/shared/files';
 import { mapLimited } from '@virtkeep/shared/limit';
 import { convertToQcow2 } from '../../archive/index.ts';
 import { readImageHeader } from '../../disks/index.ts';
 import type { OperationContext } from '../context.ts';
-import { makeNewFile } from '../new-file.ts';
+import { syncUnfinished } from '../files/unfinished.ts';
+import { makeHeldFile } from '../new-file.ts';
 import { readInjected } from './driver-copies.ts';
 import type { ForeignDisk } from './foreign.ts';
 import { injectDrivers, type OwnImage } from './virt-v2v.ts';
@@ -26,13 +28,27 @@ const MOST_AT_ONCE = 4;
  * @throws VirtkeepError disk_full, file_exists, qemu_img_failed, io_failed, canceled
  */
 export async function writeDisks(context: OperationContext, disks: readonly NewDisk[]): Promise<void> {
-  for (const { path } of disks) await makeNewFile(context, path, true, { inPool: true });
+  const files: FileHandle[] = [];
+  try {
+    for (const { path } of disks)
+      files.push((await makeHeldFile(context, path, true, { inPool: true })).file);
+    await writeAll(context, disks, files);
+  } finally {
+    for (const file of files) await file.close();
+  }
+}
+
+async function writeAll(
+  context: OperationContext,
+  disks: readonly NewDisk[],
+  files: readonly FileHandle[],
+): Promise<void> {
   const stop = new AbortController();
   const signal = AbortSignal.any([context.signal, stop.signal]);
   const doneBytes = disks.map(() => 0);
   context.progress.total(disks.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0));
   const write = async (index: number) => {
-    await writeDisk(disks[index]!, signal, bytes => {
+    await writeDisk(disks[index]!, files[index]!, signal, bytes => {
       doneBytes[index] = bytes;
       context.progress.done(doneBytes.reduce((sum, done) => sum + done, 0));
     });
@@ -79,14 +95,16 @@ export async function driveDisks(
 
 async function writeDisk(
   { path, sizeBytes, content }: NewDisk,
+  file: FileHandle,
   signal: AbortSignal,
   onBytes: (doneBytes: number) => void,
 ): Promise<void> {
   throwIfAborted(signal);
   try {
-    const target = { path, virtualSizeBytes: sizeBytes };
+    const target = { path: nameOf(file), virtualSizeBytes: sizeBytes };
     await convertToQcow2(content, target, signal, fraction => onBytes(Math.floor(fraction * sizeBytes)));
-    await syncFile(path);
+    await syncUnfinished(file, path);
+    await syncDirectoryOf(path);
     onBytes(sizeBytes);
   } catch (error) {
     if (hasKey(error, 'disk_full')) throw new VirtkeepError('disk_full', { path }, { cause: error });
