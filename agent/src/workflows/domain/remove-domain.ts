@@ -35,12 +35,11 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
     const domain = libvirt.domain(request.domainId);
     try {
       await step('check', () => check(dependencies, domain, request));
-      const files = request.full
-        ? await step('list', async () => [
-            ...(await unusedFiles(dependencies, domain, context)),
-            ...(await keptFirmwareFiles(dependencies, request.domainId)),
-          ])
-        : [];
+      // a VM that keeps its files has no saved states: copies of their firmware are nobody's
+      const files = await step('list', async () => [
+        ...(request.full ? await unusedFiles(dependencies, domain, context) : []),
+        ...(await keptFirmwareFiles(dependencies, request.domainId)),
+      ]);
       if (files.length > 0) {
         effects.begin({ type: 'orphaned_files', domainId: request.domainId, paths: files }, 'always');
       }
