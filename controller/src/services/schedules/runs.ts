@@ -73,6 +73,12 @@ export class Runs {
     if (parts.length === 0) await this.look(row.id);
   }
 
+  /** Those that are written as under way, and not known here. */
+  async unknown(): Promise<ScheduledRunRow[]> {
+    const running = await this.#dependencies.store.running();
+    return running.filter(({ id }) => !this.#open.has(id));
+  }
+
   /** Those that something failed for go on from what is written. One that fails again does not keep the others waiting. */
   async lookAfterTroubled(): Promise<void> {
     const { behind, log } = this.#dependencies;

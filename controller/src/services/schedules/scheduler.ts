@@ -96,6 +96,7 @@ export class Scheduler {
       this.#awayNodes.forgetReturned();
       await this.#turns.run('tick', async () => {
         await this.#steps.lookForLost();
+        await this.#findUnanswered();
         const { clock, elapsedMs } = this.#dependencies;
         const now = clock.now();
         // nothing is taken, and nothing ended, by a clock that may be ahead for a moment only
@@ -106,6 +107,13 @@ export class Scheduler {
     } catch (error) {
       this.#dependencies.log.error('a tick of the scheduled tasks failed', { error });
     }
+  }
+
+  /** What was written though its answer was lost, as when the connection broke, nobody has begun: it is looked after as what failed is. */
+  async #findUnanswered(): Promise<void> {
+    // who has just written it begins it in the same turn
+    for (const { id, scheduled_task_id: taskId } of await this.#runs.unknown())
+      await this.exclusively(taskId, async () => void this.#behind.troubled.add(id));
   }
 
   async #keepTime(now: Date): Promise<void> {

@@ -3,7 +3,7 @@ import { describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { DefinitionInput } from './definition.ts';
 import { DUE } from './sample-files.ts';
-import { ScheduleWorld } from './test-kit.ts';
+import { OWNER, ScheduleWorld } from './test-kit.ts';
 
 /** Reads go on, and so do the writes after it. */
 function failOneWrite({ mortality }: ScheduleWorld, after: number): void {
@@ -105,6 +105,30 @@ describe('nothing stays stuck', () => {
     }
     expect(stuck).toEqual([]);
   });
+
+  test.each(['take', 'insertRun'] as const)(
+    'a run that was written, though the answer to `%s` was lost with the connection, is gone on with',
+    async name => {
+      const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+      const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+      const { store } = world;
+      const write = store[name].bind(store) as (...all: unknown[]) => Promise<unknown>;
+      const unanswered = async (...all: unknown[]) => {
+        Reflect.deleteProperty(store, name);
+        await write(...all);
+        throw new VirtkeepError('database_unavailable');
+      };
+      Object.assign(store, { [name]: unanswered });
+      if (name === 'take') await world.tick(DUE);
+      else await world.scheduler.runNow(task, OWNER, crypto.randomUUID()).catch(() => {});
+      await world.tick(world.now + 5_000);
+      expect(world.begun).toHaveLength(1);
+      await world.end('a');
+      const left = await store.running();
+      await world.close();
+      expect(left).toEqual([]);
+    },
+  );
 
   test('one VM that goes on failing stops the backups of no other for days', async () => {
     const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
