@@ -95,6 +95,48 @@ describe('a file that somebody took away since the last scan is not counted on',
   });
 });
 
+describe('what is going to be extended is not deleted for space, though another task has a newer backup of its VM', () => {
+  const doomed = async (increment: boolean, extended: string | null) => {
+    const world = await ScheduleWorld.open('2026-01-01T00:00:00Z');
+    const rows = ['newest', 'extended', 'old'].map((id, age) => fileRow(id, id, age));
+    const input = { start_date: DUE, free_space_cleanup: true, all: false, entities: ['a'] };
+    const other = await world.add(input);
+    const { id: taskId } = await world.add({ ...input, options: { increment } });
+    const origin = { domainId: 'vm', now: new Date(NOW) };
+    for (const { id: archiveId } of rows)
+      await world.store.recordOrigin({
+        ...origin,
+        archiveId,
+        taskId: archiveId === 'newest' ? other.id : taskId,
+      });
+    await world.tick(DUE);
+    await world.disk.updateTable('scheduled_parts').set({ extend_id: extended }).execute();
+    const keptFiles = new KeptFiles({
+      store: world.store,
+      backupFiles: { filesOf: async () => rows, isRead: async () => false },
+      inventory: { domains: new Map([['vm', { domain: { id: 'vm' }, nodeId: 'n1' }]]) },
+      extensions: {
+        next: async (_vm: object, _node: string, { isWanted = (_: FileRow) => true } = {}) =>
+          rows.find(isWanted),
+      },
+      gone: async () => new Set(),
+      draining: new AbortController().signal,
+    } as never);
+    const found = await keptFiles.doomedForSpace('p1', 200);
+    await world.close();
+    return found?.map(({ file }) => file.id);
+  };
+
+  test('by the next increment of the task that made it', async () => {
+    expect(await doomed(false, null)).toEqual(['old', 'extended']);
+    expect(await doomed(true, null)).toEqual([]);
+  });
+
+  test('by a part that has begun', async () => {
+    expect(await doomed(false, 'extended')).toEqual([]);
+  });
+});
+
 test('the backup that the run has just made is not what its retention deletes: the clock of its node was put back', async () => {
   const { world, task, keptFiles } = await kept(
     [fileRow('just-made', 'just-made', 2), fileRow('yesterday', 'yesterday', 1)],

@@ -8,7 +8,7 @@ import { isArchive, isBusy } from '../backup-files/usable.ts';
 import type { ExtensionChooser } from '../backups/extension.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import { planRetention, planSpace, type RetentionFile, type Verdict } from '../retention/plan.ts';
-import { definitionIn, retentionRulesOf, type ScheduleDefinition } from './definition.ts';
+import { definitionIn, incremental, retentionRulesOf, type ScheduleDefinition } from './definition.ts';
 import type { Doomed } from './steps/deletions.ts';
 import type { ScheduleStore } from './store.ts';
 
@@ -46,6 +46,15 @@ export interface PlanMoment {
 /** A verdict with the file that it is about. */
 export type FileVerdict = Verdict & { file: FileRow };
 
+/** A task that has made archives. */
+interface Maker {
+  id: string;
+  definition: ScheduleDefinition;
+}
+
+/** By the archive's id. */
+type Makers = ReadonlyMap<string, Maker>;
+
 /** What is to go, of all the files that were looked at. */
 interface Plan {
   doomed: Doomed[];
@@ -75,8 +84,10 @@ export class KeptFiles {
     if (rules === null) return [];
     const archives = await this.#dependencies.store.archivesOf(taskId, domainId);
     const files = await this.#dependencies.backupFiles.filesOf({ domain: domainId });
-    const rows = originals(files, archives, without);
-    const facts = withComing(await this.#facts(rows), domainId, now, coming);
+    const maker = { id: taskId, definition };
+    const makers = new Map([...archives].map(archiveId => [archiveId, maker]));
+    const rows = originals(files, makers, without);
+    const facts = withComing(await this.#facts(rows, makers), domainId, now, coming);
     const newest = Math.max(...facts.filter(file => file.isGood).map(file => file.newest));
     const until = Math.min(now, newest + DAY_MS);
     const dated = facts.map(file =>
@@ -127,15 +138,19 @@ export class KeptFiles {
 
   async #forSpace(poolId: string, missing: number, without: ReadonlySet<string>): Promise<Plan> {
     const { store, backupFiles } = this.#dependencies;
-    const archives = new Set<string>();
+    const makers = new Map<string, Maker>();
     for (const task of await store.tasks()) {
-      const { free_space_cleanup } = definitionIn(task);
-      if (!free_space_cleanup) continue;
-      for (const archiveId of await store.archivesOf(task.id)) archives.add(archiveId);
+      const definition = definitionIn(task);
+      if (!definition.free_space_cleanup) continue;
+      const maker = { id: task.id, definition };
+      for (const archiveId of await store.archivesOf(task.id)) makers.set(archiveId, maker);
     }
-    const files = originals(await backupFiles.filesOf({ pool: poolId }), archives, without);
+    const files = originals(await backupFiles.filesOf({ pool: poolId }), makers, without);
     // the last good one of a VM may lie elsewhere: only this pool's are deleted, and each VM keeps one of them
-    return { doomed: doomedOf(withFiles(planSpace(await this.#facts(files), missing), files)), files };
+    return {
+      doomed: doomedOf(withFiles(planSpace(await this.#facts(files, makers), missing), files)),
+      files,
+    };
   }
 
   /** The file that the VM's next increment by hand would extend. */
@@ -166,25 +181,39 @@ export class KeptFiles {
     return chosen ?? extensions.next(entry.domain, entry.nodeId, { ...pool, isWanted: isOurs });
   }
 
-  async #facts(rows: readonly FileRow[]): Promise<RetentionFile[]> {
-    const nextOf = new Map<string, string | undefined>();
+  async #facts(rows: readonly FileRow[], makers: Makers): Promise<RetentionFile[]> {
+    const extended = await this.#extended(rows, makers);
     const facts: RetentionFile[] = [];
-    for (const row of rows) {
-      const domainId = row.domain_id ?? '';
-      if (!nextOf.has(domainId)) nextOf.set(domainId, (await this.nextOf(domainId))?.id);
+    for (const row of rows)
       facts.push({
         id: row.id,
-        domainId,
+        domainId: row.domain_id ?? '',
         newest: Date.parse(lastPointOf(row)),
         isGood: isGood(row),
         isProtected: row.protected === 1,
         isRead: await this.#dependencies.backupFiles.isRead(row.id),
         isBusy: isBusy(row),
-        isExtendable: nextOf.get(domainId) === row.id,
+        isExtendable: extended.has(row.id),
         size: row.size,
       });
-    }
     return facts;
+  }
+
+  /** Ids of the files that the next increments of these VMs extend: those by hand, those of the tasks that made the files, and what has begun. */
+  async #extended(rows: readonly FileRow[], makers: Makers): Promise<Set<string>> {
+    const extended = await this.#dependencies.store.filesToExtend();
+    for (const [domainId, ofDomain] of Map.groupBy(rows, row => row.domain_id ?? '')) {
+      const byHand = await this.nextOf(domainId);
+      // nothing of the VM can be extended
+      if (byHand === undefined) continue;
+      extended.add(byHand.id);
+      for (const { id, definition } of new Set(ofDomain.map(row => makers.get(archiveIdOfRow(row))!))) {
+        if (!incremental(definition)) continue;
+        const next = await this.nextOfTask(id, domainId, definition.options);
+        if (next !== undefined) extended.add(next.id);
+      }
+    }
+    return extended;
   }
 }
 
@@ -194,7 +223,7 @@ export class KeptFiles {
  */
 function originals(
   rows: readonly FileRow[],
-  archives: ReadonlySet<string>,
+  makers: Makers,
   without: ReadonlySet<string> = new Set(),
 ): FileRow[] {
   return rows.filter(
@@ -203,7 +232,7 @@ function originals(
       isArchive(row) &&
       row.status !== 'MISSING' &&
       row.id === archiveIdOfRow(row) &&
-      archives.has(archiveIdOfRow(row)),
+      makers.has(archiveIdOfRow(row)),
   );
 }
 

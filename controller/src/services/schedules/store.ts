@@ -288,6 +288,18 @@ export class ScheduleStore {
       .execute();
   }
 
+  /** Ids of the files that parts are going to extend that run and have made no backup yet. */
+  async filesToExtend(): Promise<Set<string>> {
+    const rows = await this.#db
+      .selectFrom('scheduled_parts')
+      .select('extend_id')
+      .where('status', '=', 'RUNNING')
+      .where('extend_id', 'is not', null)
+      .where('file_id', 'is', null)
+      .execute();
+    return new Set(rows.map(row => row.extend_id!));
+  }
+
   /** What was deleted for parts that run into a pool. */
   removedFrom(poolId: string): Promise<RetentionDecisionRow[]> {
     return this.#db
