@@ -47,6 +47,8 @@ import { PoolService } from './pools/pools.ts';
 import { ProtectionService } from './protection/protection.ts';
 import { type Clock, SYSTEM_CLOCK } from './schedules/clock.ts';
 import { createSchedules } from './schedules/create.ts';
+import { Origins } from './schedules/origins.ts';
+import { ScheduleStore } from './schedules/store.ts';
 import type { CoreServices, NodeServices } from './services.ts';
 import { Shares } from './shares.ts';
 import { TagService } from './tags/tags.ts';
@@ -224,6 +226,7 @@ export function createNodeServices(
     removedArchives,
     domains,
     attempts: protection.attempts,
+    origins: new Origins({ store: new ScheduleStore(db), clock }),
     log,
   });
   const diskImports = new DiskImportService({ inventory, backupFiles, pools, library, nodeTasks, domains });

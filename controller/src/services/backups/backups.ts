@@ -1,6 +1,7 @@
 /** Backups and restores: what is checked here before a node is asked, and what is sent to it. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type {
   StartApplianceRestoreRequest,
   StartConfigRestoreRequest,
@@ -105,6 +106,8 @@ export interface BackupServiceDependencies {
   removedArchives: RemovedArchives;
   domains: DomainService;
   attempts: BackupAttempts;
+  /** Notes whose archive a task has made or extended; may be told the same again. */
+  origins: { made(file: BackupFile, task: TaskState): Promise<void> };
   log: Logger;
 }
 
@@ -201,10 +204,12 @@ export class BackupService {
    * extended from the VM's new saved state.
    */
   async #backedUp(ended: EndedOperation): Promise<unknown> {
-    const { backupFiles, library, attempts, log } = this.#dependencies;
+    const { backupFiles, library, attempts, origins, log } = this.#dependencies;
     const { operation, task } = ended;
     const file = resultFile(ended, 'backup');
     const about = await fileOf(ended, this.#dependencies);
+    // first: a file that is busy is asked about again
+    if (task) await origins.made(file, task);
     const before = await backupFiles.find(about);
     const id = await backupFiles.backedUp(file, operation.id, about);
     const former = id === about ? (before?.size ?? 0) : 0;

@@ -15,7 +15,6 @@ import { definitionIn, dueTimesOf } from './definition.ts';
 import { IN_TIME_MS } from './due.ts';
 import { dueRecords, neverAgainRecord, runRecord } from './due-runs.ts';
 import { BadTiming } from './due-times.ts';
-import { LateEnds } from './late-ends.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import { OpenParts } from './open-parts.ts';
 import { PartSteps } from './part-steps.ts';
@@ -44,7 +43,6 @@ export class Scheduler {
   readonly #steps: PartSteps;
   readonly #runs: Runs;
   readonly #queue: QueuePump;
-  readonly #lateEnds: LateEnds;
   readonly #awayNodes: AwayNodes;
   /** One word at a time on each task, and one tick. */
   readonly #turns = new KeyedQueue();
@@ -74,7 +72,6 @@ export class Scheduler {
     this.#steps = new PartSteps(shared);
     this.#runs = new Runs({ ...shared, steps: this.#steps });
     this.#queue = new QueuePump({ ...shared, steps: this.#steps });
-    this.#lateEnds = new LateEnds(shared);
   }
 
   /** After a start, before the first tick: what was under way goes on. */
@@ -84,9 +81,8 @@ export class Scheduler {
   }
 
   /** Goes on with what was under way when the controller stopped: its nodes may not be there yet. */
-  async resume(): Promise<void> {
-    await this.#runs.resume();
-    await this.#lateEnds.resume();
+  resume(): Promise<void> {
+    return this.#runs.resume();
   }
 
   /** Takes what is due, ends windows, and begins what may begin. Never throws. */

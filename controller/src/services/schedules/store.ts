@@ -240,27 +240,6 @@ export class ScheduleStore {
       .executeTakeFirst();
   }
 
-  /** The one whose step has this task. */
-  partOfTask(runId: string, taskId: string): Promise<ScheduledPartRow | undefined> {
-    return this.#db
-      .selectFrom('scheduled_parts')
-      .selectAll()
-      .where('run_id', '=', runId)
-      .where('task_id', '=', taskId)
-      .executeTakeFirst();
-  }
-
-  /** FAILED ones whose task has succeeded: they were given up while nobody knew what became of it. */
-  failedPartsOfGoodTasks(): Promise<ScheduledPartRow[]> {
-    return this.#db
-      .selectFrom('scheduled_parts')
-      .innerJoin('tasks', 'tasks.id', 'scheduled_parts.task_id')
-      .selectAll('scheduled_parts')
-      .where('scheduled_parts.status', '=', 'FAILED')
-      .where('tasks.status', 'in', ['SUCCESS', 'PARTIAL'])
-      .execute();
-  }
-
   /** Those without an outcome, of all runs. */
   openParts(): Promise<ScheduledPartRow[]> {
     return this.#db

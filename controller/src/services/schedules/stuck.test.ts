@@ -437,46 +437,6 @@ describe('nothing stays stuck', () => {
   });
 });
 
-describe('a backup that ends after its part was given up is taken all the same', () => {
-  const givenUp = async () => {
-    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
-    await world.add({ start_date: DUE, all: false, entities: ['a'] });
-    await world.tick(DUE);
-    await world.disk.updateTable('tasks').set({ node_id: 'n1' }).where('name', '=', 'backup').execute();
-    await world.tasks.markLost('n1');
-    await world.tick(world.now + 5_000);
-    await world.tick(world.now + 1_800_000);
-    expect(await world.store.running()).toEqual([]);
-    return world;
-  };
-
-  test('once its node is back', async () => {
-    const world = await givenUp();
-    await world.end('a');
-    const { endedLate } = world;
-    await world.close();
-    expect(endedLate).toEqual(['a']);
-  });
-
-  test('but for one that failed', async () => {
-    const world = await givenUp();
-    await world.end('a', 'disk_full');
-    const { endedLate } = world;
-    await world.close();
-    expect(endedLate).toEqual([]);
-  });
-
-  test('also when the controller died right after the end was written', async () => {
-    const world = await givenUp();
-    world.mortality.writesLeft = 1;
-    await world.end('a').catch(() => {});
-    await world.restart();
-    const { endedLate } = world;
-    await world.close();
-    expect(endedLate).toContain('a');
-  });
-});
-
 describe('a backup that is made is told as one, though what comes after it fails', () => {
   const withOldFile = async () => {
     const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');

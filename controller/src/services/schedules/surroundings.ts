@@ -82,7 +82,7 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
       backup: [
         ['clear', states],
         ['space', space],
-        ['backup', new BackupStep({ store, backups, backupFiles, now, nodeName, poolName })],
+        ['backup', new BackupStep({ backups, backupFiles, nodeName, poolName })],
         ['verify', verify],
         ['limit', states],
         ['retention', retention],

@@ -68,10 +68,6 @@ export class ScriptedStep implements Step {
     if (status === 'SUCCESS') return { go: 'next', columns: { file_id: 'made' } };
     return { go: 'fail', error: error ?? new VirtkeepError('canceled') };
   }
-
-  async endedLate({ row }: OpenPart): Promise<void> {
-    this.#world.endedLate.push(row.entity_id);
-  }
 }
 
 /** Lets a controller die at a write to its database: that one and all after it do not happen. */
@@ -107,8 +103,6 @@ export class ScheduleWorld {
   readonly nodeOf = new Map<string, string>();
   /** Nodes that are not connected. */
   readonly away = new Set<string>();
-  /** VMs whose backup has succeeded after its part was given up. */
-  readonly endedLate: string[] = [];
   readonly reported: string[] = [];
   readonly reportedReasons: string[] = [];
   readonly toldNotRun: { reason: string; due: string | null; former: string | undefined }[] = [];

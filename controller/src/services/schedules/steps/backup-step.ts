@@ -1,21 +1,16 @@
 /** The backup itself: a full one or an increment, by what was decided when the part began. */
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Actor } from '../../../auth/principal.ts';
-import type { FileRow } from '../../../store/schema.ts';
 import type { BackupFiles } from '../../backup-files/backup-files.ts';
-import { archiveIdOfRow } from '../../backup-files/identity.ts';
 import { detailsOf } from '../../backup-files/record.ts';
 import type { BackupOptions, BackupService } from '../../backups/backups.ts';
 import { type BackupChoices, incremental, type ScheduleDefinition } from '../definition.ts';
 import { nameOf } from '../name-template.ts';
-import type { ScheduleStore } from '../store.ts';
 import { type EndedTask, isGood, type OpenPart, type Planned, type Step, type StepEnd } from './step.ts';
 
 export interface BackupStepDependencies {
-  store: ScheduleStore;
   backups: Pick<BackupService, 'backup'>;
   backupFiles: BackupFiles;
-  now: () => Date;
   nodeName: (id: string | null) => string;
   poolName: (id: string | null) => string;
 }
@@ -50,7 +45,7 @@ export class BackupStep implements Step {
     return this.#dependencies.backups.backup(request, user, taskId, { limits, newArchive });
   }
 
-  async ended({ row, run, definition }: OpenPart, task: EndedTask): Promise<StepEnd> {
+  async ended({ row, definition }: OpenPart, task: EndedTask): Promise<StepEnd> {
     if (row.mode === 'increment' && row.extend_id !== null && hasKey(task.error, 'not_extendable'))
       return {
         go: 'again',
@@ -61,9 +56,9 @@ export class BackupStep implements Step {
     if (definition.free_space_cleanup && needed > 0)
       return { go: 'again', columns: { step: 'space', subject: null, estimate: needed } };
     if (!isGood(task)) return { go: 'fail', error: task.error ?? new VirtkeepError('canceled') };
-    const { fileId, file } = await this.#madeBy(task);
+    const fileId = task.state?.entities.find(entity => entity.class === 'file')?.id ?? null;
+    const file = fileId === null ? undefined : await this.#dependencies.backupFiles.find(fileId);
     const states = file === undefined ? [] : detailsOf(file).states;
-    await this.#recordOrigin({ row, run }, file);
     const mode = states.length > 1 ? 'increment' : 'full';
     const sizeBefore = mode === 'increment' ? Number(row.subject) : 0;
     const bytes = file === undefined ? null : Math.max(0, file.size - sizeBefore);
@@ -74,30 +69,6 @@ export class BackupStep implements Step {
       columns: { file_id: fileId, mode, bytes },
       ...(wanted && { note: `A full backup was made instead of an increment: ${reason}` }),
     };
-  }
-
-  /** Without an origin no rule of the task would ever let the file go. */
-  async endedLate(part: OpenPart, task: EndedTask): Promise<void> {
-    const { file } = await this.#madeBy(task);
-    await this.#recordOrigin(part, file);
-  }
-
-  async #madeBy({ state }: EndedTask): Promise<{ fileId: string | null; file: FileRow | undefined }> {
-    const fileId = state?.entities.find(entity => entity.class === 'file')?.id ?? null;
-    const file = fileId === null ? undefined : await this.#dependencies.backupFiles.find(fileId);
-    return { fileId, file };
-  }
-
-  /** What has more than one restore point was made before, perhaps by somebody else. */
-  async #recordOrigin({ row, run }: Pick<OpenPart, 'row' | 'run'>, file: FileRow | undefined): Promise<void> {
-    if (file === undefined || detailsOf(file).states.length > 1) return;
-    const { store, now } = this.#dependencies;
-    await store.recordOrigin({
-      archiveId: archiveIdOfRow(file),
-      taskId: run.scheduled_task_id,
-      domainId: row.entity_id,
-      now: now(),
-    });
   }
 
   /** Bytes that the node wants on the backup's pool; 0: it wants no more than room was made for. */

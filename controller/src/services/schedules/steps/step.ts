@@ -49,8 +49,6 @@ export interface Step {
    * again for the same.
    */
   unbegun?(part: OpenPart): Promise<Partial<ScheduledPartRow>>;
-  /** Its part has failed, since nobody knew what became of the task, and now the task has succeeded. May be called again for the same. */
-  endedLate?(part: OpenPart, task: EndedTask): Promise<void>;
 }
 
 /** A task that has an outcome, or the refusal of one that never was. */

@@ -15,9 +15,7 @@ test.each([
   const { mode, extend_id, states, bytes } = example;
   let file = fileRow('f', 'f', 0, { size: 500, states: 1 });
   const step = new BackupStep({
-    store: { recordOrigin: async () => {} },
     backupFiles: { find: async () => file },
-    now: () => new Date(),
   } as never);
   const part = {
     row: { entity_id: 'vm', mode, extend_id },
@@ -31,22 +29,6 @@ test.each([
   const task = { status: 'SUCCESS', state, error: null } as unknown as EndedTask;
   const end = await step.ended({ ...part, row: { ...part.row, subject: subject! } }, task);
   expect(end).toMatchObject({ go: 'next', columns: { file_id: 'f', bytes } });
-});
-
-test.each([
-  { what: 'a new archive', states: 1, recorded: ['f'] },
-  { what: 'an archive that was extended', states: 2, recorded: [] },
-])('$what that is ready after its part was given up has the origin that it would have had', async example => {
-  const recorded: string[] = [];
-  const step = new BackupStep({
-    store: { recordOrigin: async ({ archiveId }: { archiveId: string }) => void recorded.push(archiveId) },
-    backupFiles: { find: async () => fileRow('f', 'f', 0, { states: example.states }) },
-    now: () => new Date(),
-  } as never);
-  const part = { row: { entity_id: 'vm' }, run: { scheduled_task_id: 'task' } } as unknown as OpenPart;
-  const state = { row: {}, entities: [{ id: 'f', class: 'file' }] };
-  await step.endedLate(part, { status: 'SUCCESS', state, error: null } as unknown as EndedTask);
-  expect(recorded).toEqual(example.recorded);
 });
 
 test.each([
