@@ -125,23 +125,26 @@ export class LibraryService {
   }
 
   /**
-   * Looks for backups on a node that sees them: somebody may have taken them away, or put others in their places, since the last scan. What no
-   * node sees, as on a disk that is away, is believed to be there.
-   * @returns the ids of those that are not there; undefined when the signal fired before all were heard
+   * Looks for backups on a node that sees them: somebody may have taken them away, or put others in their places, since the last scan.
+   * @returns whether each is there, by its id, but for those of which no node says so, as on a disk that is away; undefined when the signal
+   *   fired before all were heard
    */
-  async gone(rows: readonly FileRow[], signal: AbortSignal): Promise<ReadonlySet<string> | undefined> {
-    const gone = new Set<string>();
+  async presence(
+    rows: readonly FileRow[],
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<string, boolean> | undefined> {
+    const presence = new Map<string, boolean>();
     await mapLimited(rows, REQUESTS_AT_ONCE, async row => {
       if (signal.aborted) return;
       try {
         const client = this.#dependencies.links.clients(this.#dependencies.pools.nodeFor(row.pool_id));
         const { file } = await client.backups.show({ file: refOf(row) }, { signal });
-        if (file === undefined || archiveIdOf(file) !== archiveIdOfRow(row)) gone.add(row.id);
+        presence.set(row.id, file !== undefined && archiveIdOf(file) === archiveIdOfRow(row));
       } catch (error) {
-        if (hasKey(error, ...NOT_THERE)) gone.add(row.id);
+        if (hasKey(error, ...NOT_THERE)) presence.set(row.id, false);
       }
     });
-    return signal.aborted ? undefined : gone;
+    return signal.aborted ? undefined : presence;
   }
 
   /** What was read of a file without a choice. @throws file_not_found. */

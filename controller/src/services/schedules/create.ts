@@ -23,7 +23,7 @@ export interface ScheduleDependencies
   events: EventService;
   multiTasks: MultiTasks;
   extensions: ExtensionChooser;
-  library: Pick<LibraryService, 'gone'>;
+  library: Pick<LibraryService, 'presence'>;
   draining: AbortSignal;
   log: Logger;
   /** How long after a due time its backup may take before the VM counts as late. */
@@ -49,7 +49,7 @@ export function createSchedules(dependencies: ScheduleDependencies): Schedules {
     backupFiles,
     inventory,
     extensions,
-    gone: (files, signal) => dependencies.library.gone(files, signal),
+    presence: (files, signal) => dependencies.library.presence(files, signal),
     draining: dependencies.draining,
   });
   const { timeZone } = Intl.DateTimeFormat().resolvedOptions();

@@ -8,7 +8,7 @@ import { ScheduleWorld } from './test-kit.ts';
 async function kept(
   rows: FileRow[],
   made: string[],
-  { free_space_cleanup = false, gone = [] as string[] } = {},
+  { free_space_cleanup = false, gone = [] as string[], silent = [] as string[] } = {},
 ) {
   const world = await ScheduleWorld.open('2026-01-01T00:00:00Z');
   const task = await world.add({ start_date: DUE, free_space_cleanup });
@@ -26,8 +26,12 @@ async function kept(
     backupFiles,
     inventory,
     extensions: {} as never,
-    gone: async files =>
-      gone.includes('?') ? undefined : new Set(files.map(({ id }) => id).filter(id => gone.includes(id))),
+    presence: async files =>
+      gone.includes('?')
+        ? undefined
+        : new Map(
+            files.filter(({ id }) => !silent.includes(id)).map(({ id }) => [id, !gone.includes(id)] as const),
+          ),
     draining: new AbortController().signal,
   });
   return { world, task, keptFiles };
@@ -79,6 +83,21 @@ describe('a file that somebody took away since the last scan is not counted on',
     expect(await doomed(['a'])).toEqual([]);
   });
 
+  test('also when no node that sees it was there to be asked, the first time', async () => {
+    const ids = ['a', 'b', 'c'];
+    const silent = ['a'];
+    const rows = ids.map((id, age) => fileRow(id, id, age));
+    const { world, task, keptFiles } = await kept(rows, ids, { gone: ['a'], silent });
+    const doomed = async () => {
+      const found = await keptFiles.doomed(task.id, definition({ keep_count: 2 }), 'vm', { now: NOW });
+      return found?.map(({ file }) => file.id);
+    };
+    expect(await doomed()).toEqual(['c']);
+    silent.pop();
+    expect(await doomed()).toEqual([]);
+    await world.close();
+  });
+
   test('for space: the last one that is there stays', async () => {
     const rows = [fileRow('old', 'old', 9), fileRow('older', 'older', 20), fileRow('taken', 'taken', 0)];
     const doomed = async (gone: string[]) => {
@@ -119,7 +138,7 @@ describe('what is going to be extended is not deleted for space, though another 
         next: async (_vm: object, _node: string, { isWanted = (_: FileRow) => true } = {}) =>
           rows.find(isWanted),
       },
-      gone: async () => new Set(),
+      presence: async () => new Map(),
       draining: new AbortController().signal,
     } as never);
     const found = await keptFiles.doomedForSpace('p1', 200);

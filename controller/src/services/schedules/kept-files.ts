@@ -23,8 +23,11 @@ export interface KeptFilesDependencies {
   backupFiles: BackupFiles;
   inventory: Inventory;
   extensions: ExtensionChooser;
-  /** As `LibraryService.gone`. */
-  gone: (files: readonly FileRow[], signal: AbortSignal) => Promise<ReadonlySet<string> | undefined>;
+  /** As `LibraryService.presence`. */
+  presence: (
+    files: readonly FileRow[],
+    signal: AbortSignal,
+  ) => Promise<ReadonlyMap<string, boolean> | undefined>;
   draining: AbortSignal;
 }
 
@@ -63,7 +66,7 @@ interface Plan {
 
 export class KeptFiles {
   readonly #dependencies: KeptFilesDependencies;
-  /** The files that were there lately. */
+  /** The files that were there lately, as their nodes have said. */
   readonly #seen = new ExpiringMap<true>({ lifeMs: SEEN_MS, maxEntries: 10_000 });
 
   constructor(dependencies: KeptFilesDependencies) {
@@ -128,11 +131,14 @@ export class KeptFiles {
       const domains = new Set(doomed.map(({ file }) => file.domain_id));
       const staying = files.filter(({ id, domain_id }) => domains.has(domain_id) && !going.has(id));
       const unseen = staying.filter(({ id }) => this.#seen.get(id) === undefined);
-      const gone = await this.#dependencies.gone(unseen, signal);
-      if (gone === undefined) return undefined;
-      for (const { id } of unseen) if (!gone.has(id)) this.#seen.set(id, true);
-      if (gone.size === 0) return doomed;
-      for (const id of gone) without.add(id);
+      const presence = await this.#dependencies.presence(unseen, signal);
+      if (presence === undefined) return undefined;
+      const before = without.size;
+      for (const [id, isThere] of presence) {
+        if (isThere) this.#seen.set(id, true);
+        else without.add(id);
+      }
+      if (without.size === before) return doomed;
     }
   }
 

@@ -82,7 +82,7 @@ class RoomWorld {
         backupFiles,
         inventory,
         extensions: {},
-        gone: async () => new Set(),
+        presence: async () => new Map(),
         draining: new AbortController().signal,
       } as never),
       backups: {
