@@ -133,6 +133,7 @@ export function createNodeServices(
     reportFewerStates(events, file, states),
   );
   tasks.setReleaser(taskId => backupFiles.letGo(taskId));
+  inventory.setPoolWatcher(id => backupFiles.pointsOnPool(id));
   const incrementals = new IncrementalFiles(db, fileListener, events, domainOf);
   inventory.setDomainWatcher(async (id, before, after) => {
     if (changesExtension(before, after)) await incrementals.judge(id);

@@ -529,6 +529,12 @@ export class BackupFiles {
       .execute();
   }
 
+  /** A pool has come to its first node, or has left its last one: its files count again, or no more. */
+  async pointsOnPool(poolId: string): Promise<void> {
+    const query = this.#db.selectFrom('files').select('domain_id').distinct();
+    await this.#pointsOf(...(await query.where('pool_id', '=', poolId).execute()));
+  }
+
   /** No node has these pools any more. */
   async poolsGone(poolIds: string[]): Promise<void> {
     if (poolIds.length === 0) return;

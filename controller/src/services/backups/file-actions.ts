@@ -293,16 +293,18 @@ export class FileActionService {
   }
 
   /**
-   * Removes a file, as a task. One that is missing is only forgotten.
+   * Removes a file, as a task. One that is missing, or in a pool that no node has any more, is only forgotten.
    * @throws file_not_found, file_protected, file_not_removable, file_busy, pool_read_only, pool_outside.
    */
   async remove(id: string, user: Actor, taskId: string): Promise<TaskState> {
     const row = await this.#dependencies.backupFiles.get(id);
     if (row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
     if (row.status === 'MISSING') return this.#forget(row, user, taskId);
-    if (isDirectory(row))
+    const isOutOfReach = this.#dependencies.inventory.isOrphaned(row.pool_id);
+    if (isDirectory(row) && !isOutOfReach)
       throw new VirtkeepError('file_not_removable', { file: row.filename, program: row.type });
     await this.#dependencies.backupFiles.unused(id);
+    if (isOutOfReach) return this.#forget(row, user, taskId);
     const nodeId = this.#dependencies.pools.nodeFor(row.pool_id);
     this.#dependencies.pools.writable(row.pool_id, nodeId, 'file');
     const work = { operation: taskId, description: null, protected: null, removes: true as const };

@@ -77,6 +77,23 @@ describe('a pool', () => {
     expect([...inventory.pool('p').views.keys()].sort()).toEqual([NODE, OTHER]);
   });
 
+  test('that its last node has lost has no node, also after a restart, until one has it again', async () => {
+    const heard: string[] = [];
+    inventory.setPoolWatcher(async id => void heard.push(`${id} ${inventory.isOrphaned(id)}`));
+    for (const id of [NODE, OTHER]) await inventory.poolChanged(id, pool);
+    await tell({ $case: 'poolRemoved', value: 'p' });
+    expect(heard).toEqual([]);
+    await inventory.apply(OTHER, { event: { $case: 'poolRemoved', value: 'p' }, revision: 0n });
+    expect(heard).toEqual(['p true']);
+    const again = new Inventory(db, () => {});
+    await again.load();
+    expect([...again.orphanedPools()]).toEqual(['p']);
+    await inventory.poolChanged(NODE, pool);
+    expect(heard).toEqual(['p true', 'p false']);
+    await again.load();
+    expect([...again.orphanedPools()]).toEqual([]);
+  });
+
   test('that a node tells of while it is marked keeps the mark', async () => {
     await inventory.poolChanged(NODE, pool);
     await Promise.all([

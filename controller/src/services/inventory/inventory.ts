@@ -84,6 +84,7 @@ export class Inventory {
   /** One change of a domain or pool at a time: each builds on what the former one wrote. By id. */
   readonly #oneByOne = new KeyedQueue();
   #watcher: DomainWatcher = async () => {};
+  #poolWatcher: (id: string) => Promise<void> = async () => {};
 
   constructor(db: Database, tell: (change: InventoryChange) => void) {
     this.#store = new InventoryStore(db);
@@ -93,6 +94,11 @@ export class Inventory {
   /** Set once at start. */
   setDomainWatcher(watcher: DomainWatcher): void {
     this.#watcher = watcher;
+  }
+
+  /** Set once at start; waited for when a known pool has come to its first node, or has left its last one. */
+  setPoolWatcher(watcher: (id: string) => Promise<void>): void {
+    this.#poolWatcher = watcher;
   }
 
   /** Reads what was known before the restart. */
@@ -149,6 +155,16 @@ export class Inventory {
     const entry = this.pools.get(id);
     if (!entry || entry.views.size === 0) throw new VirtkeepError('pool_not_found', { id });
     return entry;
+  }
+
+  /** It is known, and no node has it any more. A node that is away has what it had. */
+  isOrphaned(poolId: string): boolean {
+    return this.pools.get(poolId)?.views.size === 0;
+  }
+
+  /** Ids of all such pools. */
+  orphanedPools(): ReadonlySet<string> {
+    return new Set([...this.pools.keys()].filter(id => this.isOrphaned(id)));
   }
 
   /** The base data pool of a node: the one its agent marks. */
@@ -392,6 +408,7 @@ export class Inventory {
 
   async #takePool(nodeId: string, pool: Pool): Promise<void> {
     const present = this.pools.get(pool.id);
+    const wasOrphaned = this.isOrphaned(pool.id);
     const now = new Date().toISOString();
     const row: PoolRow = present
       ? { ...present.row, verbose_name: pool.name, type: pool.type }
@@ -401,6 +418,7 @@ export class Inventory {
     views.set(nodeId, pool);
     this.pools.set(pool.id, { row, views });
     if (present?.row.verbose_name !== row.verbose_name) this.poolNamesVersion += 1;
+    if (wasOrphaned) await this.#poolWatcher(pool.id);
     this.#tell({ kind: 'data_pool', id: pool.id, action: present ? 'changed' : 'created' });
   }
 
@@ -425,6 +443,7 @@ export class Inventory {
     const entry = this.pools.get(id);
     if (!entry?.views.delete(nodeId)) return;
     await this.#store.removePoolView(id, nodeId);
+    if (entry.views.size === 0) await this.#poolWatcher(id);
     this.#tell({ kind: 'data_pool', id, action: entry.views.size === 0 ? 'removed' : 'changed' });
   }
 }

@@ -1,11 +1,13 @@
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { seededRandom } from '@virtkeep/shared/seeded-random';
 import BetterSqlite from 'better-sqlite3';
 import { Kysely, SqliteDialect } from 'kysely';
 import { migrate } from '../../store/migrate.ts';
 import type { Database, FileRow, Schema, TaskRow } from '../../store/schema.ts';
 import { Inventory } from '../inventory/inventory.ts';
+import { nodeRow } from '../inventory/test-kit.ts';
 import { compareKeys } from '../list-order.ts';
 import { type ProtectionFilter, ProtectionService } from './protection.ts';
 import { PROTECTION_STATES } from './rules.ts';
@@ -429,4 +431,19 @@ describe('a page', () => {
       expect(urgencyOf(urgent)).toEqual(urgencyOf(all.slice(0, 5)));
     }
   });
+});
+
+test('a restore point in a pool that no node has any more protects no VM, until one has the pool again', async () => {
+  const pool = Pool.fromPartial({ id: 'p', name: 'pool' });
+  await inventory.putNode(nodeRow('n1'));
+  await inventory.poolChanged('n1', pool);
+  await file('a', at(1));
+  const protection = await service();
+  inventory.setPoolWatcher(() => protection.filesChanged(new Set(['a'])));
+  expect(protection.verdict('a').state).toBe('protected');
+  await inventory.apply('n1', { event: { $case: 'poolRemoved', value: 'p' }, revision: 0n });
+  expect(protection.verdict('a').state).toBe('never');
+  expect((await service()).verdict('a').state).toBe('never');
+  await inventory.poolChanged('n1', pool);
+  expect(protection.verdict('a').state).toBe('protected');
 });

@@ -164,15 +164,13 @@ export class ProtectionService {
   /** Reads what was known before the restart; the inventory is loaded already. */
   async load(): Promise<void> {
     const { db, inventory, keepDays } = this.#dependencies;
-    const rows = await db
-      .selectFrom('files')
+    const rows = await this.#goodFiles(inventory.orphanedPools())
       .select(({ fn }) => [
         'domain_id',
         fn.max('newest_point').as('newest'),
         fn.max('newest_whole_point').as('whole'),
       ])
       .where('domain_id', 'is not', null)
-      .where('status', 'in', GOOD_STATUSES)
       .groupBy('domain_id')
       .execute();
     for (const { domain_id: id, ...times } of rows)
@@ -186,15 +184,14 @@ export class ProtectionService {
 
   /** The backup files of these VMs have changed. */
   async filesChanged(domainIds: ReadonlySet<string>): Promise<void> {
-    for (const id of domainIds) await this.#turns.run(id, () => this.#readPoint(id));
+    const orphaned = this.#dependencies.inventory.orphanedPools();
+    for (const id of domainIds) await this.#turns.run(id, () => this.#readPoint(id, orphaned));
   }
 
-  async #readPoint(id: string): Promise<void> {
-    const times = await this.#dependencies.db
-      .selectFrom('files')
+  async #readPoint(id: string, orphaned: ReadonlySet<string>): Promise<void> {
+    const times = await this.#goodFiles(orphaned)
       .select(({ fn }) => [fn.max('newest_point').as('newest'), fn.max('newest_whole_point').as('whole')])
       .where('domain_id', '=', id)
-      .where('status', 'in', GOOD_STATUSES)
       .executeTakeFirstOrThrow();
     const before = this.#points.get(id) ?? NO_POINTS;
     const points = goodPoints(times);
@@ -202,6 +199,13 @@ export class ProtectionService {
     if (times.newest === null) this.#points.delete(id);
     else this.#points.set(id, points);
     this.#tell(id);
+  }
+
+  /** @param orphaned the pools that no node has any more: nobody can say that a file is still there */
+  #goodFiles(orphaned: ReadonlySet<string>) {
+    const files = this.#dependencies.db.selectFrom('files').where('status', 'in', GOOD_STATUSES);
+    // without that the index alone answers
+    return orphaned.size === 0 ? files : files.where('pool_id', 'not in', [...orphaned]);
   }
 
   /** Its row is written already. */

@@ -8,7 +8,12 @@ import { ScheduleWorld } from './test-kit.ts';
 async function kept(
   rows: FileRow[],
   made: string[],
-  { free_space_cleanup = false, gone = [] as string[], silent = [] as string[] } = {},
+  {
+    free_space_cleanup = false,
+    gone = [] as string[],
+    silent = [] as string[],
+    orphaned = [] as string[],
+  } = {},
 ) {
   const world = await ScheduleWorld.open('2026-01-01T00:00:00Z');
   const task = await world.add({ start_date: DUE, free_space_cleanup });
@@ -20,7 +25,7 @@ async function kept(
     () => {},
     () => undefined,
   );
-  const inventory = { domains: new Map() } as never;
+  const inventory = { domains: new Map(), isOrphaned: (id: string) => orphaned.includes(id) } as never;
   const keptFiles = new KeptFiles({
     store: world.store,
     backupFiles,
@@ -114,6 +119,19 @@ describe('a file that somebody took away since the last scan is not counted on',
   });
 });
 
+test('a backup in a pool that no node has any more takes no place of one that is there, and no rule deletes it', async () => {
+  const ids = ['new', 'lost', 'old', 'older'];
+  const rows = ids.map((id, age) => fileRow(id, id, age, { pool_id: id === 'lost' ? 'p2' : 'p1' }));
+  const { world, task, keptFiles } = await kept(rows, ids, { orphaned: ['p2'] });
+  const verdicts = await keptFiles.verdicts(task.id, definition({ keep_count: 2 }), 'vm', { now: NOW });
+  await world.close();
+  expect(verdicts.map(({ file, action }) => [file.id, action])).toEqual([
+    ['new', 'keep'],
+    ['old', 'keep'],
+    ['older', 'delete'],
+  ]);
+});
+
 describe('what is going to be extended is not deleted for space, though another task has a newer backup of its VM', () => {
   const doomed = async (increment: boolean, extended: string | null) => {
     const world = await ScheduleWorld.open('2026-01-01T00:00:00Z');
@@ -133,7 +151,10 @@ describe('what is going to be extended is not deleted for space, though another 
     const keptFiles = new KeptFiles({
       store: world.store,
       backupFiles: { filesOf: async () => rows, isRead: async () => false },
-      inventory: { domains: new Map([['vm', { domain: { id: 'vm' }, nodeId: 'n1' }]]) },
+      inventory: {
+        domains: new Map([['vm', { domain: { id: 'vm' }, nodeId: 'n1' }]]),
+        isOrphaned: () => false,
+      },
       extensions: {
         next: async (_vm: object, _node: string, { isWanted = (_: FileRow) => true } = {}) =>
           rows.find(isWanted),

@@ -89,7 +89,7 @@ export class KeptFiles {
     const files = await this.#dependencies.backupFiles.filesOf({ domain: domainId });
     const maker = { id: taskId, definition };
     const makers = new Map([...archives].map(archiveId => [archiveId, maker]));
-    const rows = originals(files, makers, without);
+    const rows = this.#originals(files, makers, without);
     const facts = withComing(await this.#facts(rows, makers), domainId, now, coming);
     const newest = Math.max(...facts.filter(file => file.isGood).map(file => file.newest));
     const until = Math.min(now, newest + DAY_MS);
@@ -151,7 +151,7 @@ export class KeptFiles {
       const maker = { id: task.id, definition };
       for (const archiveId of await store.archivesOf(task.id)) makers.set(archiveId, maker);
     }
-    const files = originals(await backupFiles.filesOf({ pool: poolId }), makers, without);
+    const files = this.#originals(await backupFiles.filesOf({ pool: poolId }), makers, without);
     // the last good one of a VM may lie elsewhere: only this pool's are deleted, and each VM keeps one of them
     return {
       doomed: doomedOf(withFiles(planSpace(await this.#facts(files, makers), missing), files)),
@@ -185,6 +185,23 @@ export class KeptFiles {
         : await extensions.next(entry.domain, entry.nodeId, { backup, isWanted: isOurs });
     const pool = datapool === undefined ? {} : { datapool };
     return chosen ?? extensions.next(entry.domain, entry.nodeId, { ...pool, isWanted: isOurs });
+  }
+
+  /**
+   * Those that are there and are the archives themselves: their record has the archive's id, wherever they were moved. A copy is its
+   * maker's, also when the archive is gone or away. What lies in a pool that no node has any more is nowhere that anybody knows.
+   */
+  #originals(rows: readonly FileRow[], makers: Makers, without: ReadonlySet<string> = new Set()): FileRow[] {
+    const { inventory } = this.#dependencies;
+    return rows.filter(
+      row =>
+        !without.has(row.id) &&
+        isArchive(row) &&
+        row.status !== 'MISSING' &&
+        !inventory.isOrphaned(row.pool_id) &&
+        row.id === archiveIdOfRow(row) &&
+        makers.has(archiveIdOfRow(row)),
+    );
   }
 
   async #facts(rows: readonly FileRow[], makers: Makers): Promise<RetentionFile[]> {
@@ -221,25 +238,6 @@ export class KeptFiles {
     }
     return extended;
   }
-}
-
-/**
- * Those that are there and are the archives themselves: their record has the archive's id, wherever they were moved. A copy is its
- * maker's, also when the archive is gone or away.
- */
-function originals(
-  rows: readonly FileRow[],
-  makers: Makers,
-  without: ReadonlySet<string> = new Set(),
-): FileRow[] {
-  return rows.filter(
-    row =>
-      !without.has(row.id) &&
-      isArchive(row) &&
-      row.status !== 'MISSING' &&
-      row.id === archiveIdOfRow(row) &&
-      makers.has(archiveIdOfRow(row)),
-  );
 }
 
 /** The facts as they will be after a good backup. */

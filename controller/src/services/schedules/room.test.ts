@@ -125,6 +125,7 @@ class RoomWorld {
     return {
       nodes: new Map(),
       pools,
+      isOrphaned: () => false,
       basePool: (nodeId: string) => (nodeId === 'n1' ? 'p1' : 'p2'),
       poolChanged: async (nodeId: string, pool: { id: string }) =>
         void pools.get(pool.id)!.views.set(nodeId, pool as never),
