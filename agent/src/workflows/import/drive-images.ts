@@ -1,17 +1,19 @@
 /** Images in the drives of a foreign VM: their bytes as they are, since they are for the guest alone. */
 import { createReadStream } from 'node:fs';
 import { basename, join } from 'node:path';
-import { pipeline } from 'node:stream/promises';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { fromIoError } from '@virtkeep/shared/errors';
+import { writeAt } from '@virtkeep/shared/file-bytes';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { newId } from '@virtkeep/shared/ids';
+import { MiB } from '@virtkeep/shared/units';
 import type { PoolRecord } from '../../pools/index.ts';
 import type { OperationContext } from '../context.ts';
 import { makeHeldFile } from '../new-file.ts';
 import type { ForeignImage } from './foreign.ts';
 
 const MAX_STEM = 60;
+const PIECE_BYTES = MiB;
 
 export interface PlacedImages {
   /** By where each is to be. */
@@ -52,11 +54,18 @@ export async function writeImages(
     const { file } = await makeHeldFile(context, target, true, { inPool: true });
     try {
       if (sizeBytes === 0) continue;
-      await pipeline(
-        createReadStream(path, { start: offset, end: offset + sizeBytes - 1 }),
-        file.createWriteStream({ autoClose: false }),
-        { signal: context.signal },
-      );
+      const { signal } = context;
+      let at = 0;
+      const range = { start: offset, end: offset + sizeBytes - 1 };
+      const pieces: AsyncIterable<Buffer> = createReadStream(path, {
+        ...range,
+        signal,
+        highWaterMark: PIECE_BYTES,
+      });
+      for await (const piece of pieces) {
+        await writeAt(file, piece, at);
+        at += piece.length;
+      }
       await file.sync();
       await syncDirectoryOf(target);
     } catch (error) {
