@@ -352,6 +352,24 @@ test('an image takes the place of one that only those use which give it up', asy
   expect(readFileSync(at('base.qcow2')).equals(content)).toBe(true);
 }, 30_000);
 
+test('an image is not replaced under one that stays, though the domain of that one gives others up', async () => {
+  image('base.qcow2');
+  image('clone.qcow2', 'base.qcow2');
+  image('new.qcow2');
+  const libvirt = node(
+    { id: OWNER, disks: { vda: 'base.qcow2' } },
+    { id: OTHER, disks: { vda: 'clone.qcow2' } },
+  );
+  const files = [{ from: 'new.qcow2', to: 'base.qcow2' }];
+  await expect(replace(libvirt, files, [OWNER, OTHER])).rejects.toMatchObject({
+    msgKey: 'image_in_use',
+    params: { user: expect.stringContaining('clone.qcow2') },
+  });
+  // it has taken its place already
+  await replace(libvirt, files, [OWNER, OTHER], ['clone.qcow2']);
+  expect(existsSync(at('new.qcow2'))).toBe(false);
+});
+
 test('an image that is given up holds nothing up when its domain is gone, and does when another has it by then', async () => {
   image('base.qcow2');
   image('orphan.qcow2', 'base.qcow2');

@@ -21,10 +21,15 @@ export interface ImageQuestion {
    * that it has noted for a merge, is not in use by that. The same domain on another node is a use, unless it runs here.
    */
   ownerId?: string;
-  /** Domains that give the files up: no use of theirs counts, nor that one of their images stands on another. */
+  /**
+   * Domains that give the files up: no use of theirs counts, nor that one of their images stands on another, unless the files
+   * are replaced.
+   */
   leaving?: readonly string[];
   /** Files that are given up with them, also those whose domain is gone by now. Real paths. */
   leavingFiles?: readonly string[];
+  /** The files get another content, which no image that stays may stand on: only `leavingFiles` may, whoever has others. */
+  replaced?: boolean;
   /** Files that may stand on others: new images that are to take a place among them. */
   arriving?: readonly string[];
   /**
@@ -57,7 +62,6 @@ export async function judgeImages(
   const pools = await withRealPaths(await dependencies.pools(signal));
   const node = await filesOfNode(dependencies.libvirt(), pools, question.ownerId);
   const leaving = new Set(question.leaving);
-  const leavingFiles = new Set(question.leavingFiles);
   const excluded = new Set([...paths, ...(question.arriving ?? [])]);
   const homes = paths.flatMap(path => poolOfPath(path, pools)?.path ?? []);
   const children = await childrenOf(paths, homes);
@@ -65,7 +69,7 @@ export async function judgeImages(
     const user = node.users.get(path)?.find(({ domainId }) => !leaving.has(domainId));
     const child = children
       .get(path)
-      ?.find(file => !excluded.has(file) && !isLeaving(node, file, leaving, leavingFiles));
+      ?.find(file => !excluded.has(file) && !isLeaving(node, file, leaving, question));
     if (user) verdicts.set(path, { kind: 'used', by: `the domain ${user.name}` });
     else if (child) verdicts.set(path, { kind: 'used', by: `${child}, which stands on it` });
     else verdicts.set(path, FREE);
@@ -82,10 +86,10 @@ function isLeaving(
   { users }: NodeFiles,
   file: string,
   leaving: ReadonlySet<string>,
-  leavingFiles: ReadonlySet<string>,
+  { leavingFiles = [], replaced = false }: ImageQuestion,
 ): boolean {
   const found = users.get(file) ?? [];
-  const isGivenUp = leavingFiles.has(file) || found.length > 0;
+  const isGivenUp = leavingFiles.includes(file) || (!replaced && found.length > 0);
   return isGivenUp && found.every(({ domainId }) => leaving.has(domainId));
 }
 

@@ -202,7 +202,8 @@ export async function requireReplaceable(
   { signal, ...question }: ImageQuestion & { signal: AbortSignal },
 ): Promise<void> {
   const real = (await Promise.all(paths.map(path => realFile(path)))).filter(path => path !== null);
-  for (const [path, verdict] of await judgeImages(dependencies, real, question, signal)) {
+  const asked = { ...question, replaced: true };
+  for (const [path, verdict] of await judgeImages(dependencies, real, asked, signal)) {
     if (verdict.kind === 'used') throw new VirtkeepError('image_in_use', { path, user: verdict.by });
     if (verdict.kind === 'unknown')
       throw new VirtkeepError('image_use_unknown', { path, reason: verdict.reason });

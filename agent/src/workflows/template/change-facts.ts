@@ -2,7 +2,7 @@
 import { realpath } from 'node:fs/promises';
 import type { Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { readLayers } from '../../disks/index.ts';
+import { type Layer, readLayers } from '../../disks/index.ts';
 import { isLent } from '../../domain-xml/index.ts';
 import { backupTargetRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
 import { foreignFiles, loadStates } from '../../snapshots/index.ts';
@@ -47,8 +47,8 @@ async function factsOf(libvirt: Libvirt, { domain, config }: Relative): Promise<
     const { device, type, path, targetDev, format = 'raw' } = disk;
     if (device !== 'disk' || path === undefined || isLent(disk, config.metadata)) continue;
     if (type !== 'file' && type !== 'block') continue;
-    const realPath = await realpath(path).catch(() => path);
-    const layers = await readLayers(path, format).catch(() => []);
+    const realPath = await realOr(path);
+    const layers = await realLayers(path, format);
     disks.push({ targetDev, path, realPath, format, block: type === 'block', layers });
   }
   return {
@@ -61,6 +61,13 @@ async function factsOf(libvirt: Libvirt, { domain, config }: Relative): Promise<
     disks,
   };
 }
+
+async function realLayers(path: string, format: string): Promise<Layer[]> {
+  const layers = await readLayers(path, format).catch(() => []);
+  return Promise.all(layers.map(async layer => ({ ...layer, path: await realOr(layer.path) })));
+}
+
+const realOr = (path: string): Promise<string> => realpath(path).catch(() => path);
 
 function refusalOf(path: string, pools: readonly PoolRecord[]): string | null {
   const pool = poolOfPath(path, pools);

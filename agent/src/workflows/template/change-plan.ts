@@ -26,7 +26,7 @@ export interface MemberDisk {
   realPath: string;
   format: string;
   block: boolean;
-  /** Top to bottom; empty when they cannot be read. */
+  /** Top to bottom, each named without links; empty when they cannot be read. */
   layers: readonly Layer[];
 }
 
@@ -139,9 +139,10 @@ function standing(template: MemberFacts, clones: MemberFacts[], reasons: string[
   const found: Standing[] = [];
   for (const clone of clones) {
     for (const disk of clone.disks) {
-      const at = disk.layers.findIndex(({ path }) => template.disks.some(base => base.path === path));
+      // headers and definitions may come to the same file by different links
+      const at = disk.layers.findIndex(({ path }) => template.disks.some(base => base.realPath === path));
       if (at < 0) continue;
-      const base = template.disks.find(({ path }) => path === disk.layers[at]!.path)!;
+      const base = template.disks.find(({ realPath }) => realPath === disk.layers[at]!.path)!;
       if (at === 0) reasons.push(`${disk.targetDev} of ${clone.name} is the template's own file`);
       else if (at > 1) reasons.push(`${disk.targetDev} of ${clone.name} has more than one layer of its own`);
       else found.push({ clone, disk, base });
