@@ -33,15 +33,16 @@ export async function readChangeFacts(
   const added = clones.find(({ config }) => !heldIds.includes(config.uuid));
   if (added) throw refuse(template.config.name, `${added.config.name} was cloned just now; try again`);
   return {
-    template: await factsOf(libvirt, template),
-    clones: await Promise.all(clones.map(relative => factsOf(libvirt, relative))),
+    template: await readMember(libvirt, template),
+    clones: await Promise.all(clones.map(relative => readMember(libvirt, relative))),
     changingId: cloneId,
     foreign: await foreignFiles(libvirt, ...heldIds),
     refusalOf: path => refusalOf(path, pools),
   };
 }
 
-async function factsOf(libvirt: Libvirt, { domain, config }: Relative): Promise<MemberFacts> {
+/** The template or a clone as it is now. @throws LibvirtError */
+export async function readMember(libvirt: Libvirt, { domain, config }: Relative): Promise<MemberFacts> {
   const disks: MemberDisk[] = [];
   for (const disk of await resolveVolumes(libvirt, config.disks)) {
     const { device, type, path, targetDev, format = 'raw' } = disk;

@@ -18,6 +18,9 @@ let change: TemplateChange;
 /** Per domain that exists its image. */
 let domains: Map<string, string>;
 let warnings: string[];
+/** Domains whose memory somebody has saved, and those of which somebody has saved a state. */
+let memorySaved: Set<string>;
+let stateSaved: Set<string>;
 
 const at = (name: string) => join(directory, name);
 const qemu = (...args: string[]) => execFileSync('qemu-io', ['-f', 'qcow2', ...args], { encoding: 'utf8' });
@@ -35,6 +38,8 @@ function image(name: string, below?: string): void {
 beforeEach(() => {
   directory = realpathSync(mkdtempSync(join(tmpdir(), 'switch-')));
   warnings = [];
+  memorySaved = new Set();
+  stateSaved = new Set();
   domains = new Map([TEMPLATE, ...CLONES].map((id, index) => [id, index === 0 ? 'base' : `clone-${index}`]));
   image('base');
   write('base', '1');
@@ -56,16 +61,21 @@ afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
 function domain(uuid: string): Domain {
   const disk = `<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='${at(domains.get(uuid)!)}'/><target dev='vda'/></disk>`;
+  const xml = `<domain type='qemu'><name>vm-${uuid[0]}</name><uuid>${uuid}</uuid><devices>${disk}</devices></domain>`;
   return {
     uuid,
     name: `vm-${uuid[0]}`,
     isActive: async () => false,
     isPersistent: async () => true,
-    hasManagedSave: async () => false,
-    snapshots: async () => [],
+    hasManagedSave: async () => memorySaved.has(uuid),
+    managedSaveXml: async () => xml,
+    currentSnapshot: async () => null,
+    snapshots: async () =>
+      stateSaved.has(uuid)
+        ? [{ name: 's', xml: async () => `<domainsnapshot><name>s</name>${xml}</domainsnapshot>` }]
+        : [],
     setMetadata: async () => {},
-    xml: async () =>
-      `<domain type='qemu'><name>vm-${uuid[0]}</name><uuid>${uuid}</uuid><devices>${disk}</devices></domain>`,
+    xml: async () => xml,
   } as unknown as Domain;
 }
 
@@ -168,4 +178,40 @@ test('a clone that was started between two renames is empty again, and that is t
   write('clone-1', '7');
   await carryOut();
   expect(reads('clone-1', '7')).toBe(true);
+});
+
+describe('what somebody has kept of a clone since goes with its former disk alone, so the switch waits', () => {
+  const CLONE = CLONES[1]!;
+  test.each<[string, () => void, () => void, string]>([
+    ['its memory', () => memorySaved.add(CLONE), () => memorySaved.clear(), 'the saved memory of vm-3'],
+    ['a state', () => stateSaved.add(CLONE), () => stateSaved.clear(), 'the saved states of vm-3 (s)'],
+    [
+      'a layer on its disk',
+      () => {
+        execFileSync('mkdir', [at('else')]);
+        image('else/layer', 'clone-2');
+        domains.set(CLONE, 'else/layer');
+      },
+      () => domains.set(CLONE, 'clone-2'),
+      'else/layer, which stands on it',
+    ],
+  ])('%s', async (_what, keep, discard, user) => {
+    // its new overlay is in place already, or is not
+    for (const isSwitched of [false, true]) {
+      if (isSwitched) execFileSync('mv', [at('.x-2.new'), at('clone-2')]);
+      keep();
+      await expect(carryOut()).rejects.toMatchObject({
+        msgKey: 'image_in_use',
+        params: { path: at('clone-2'), user: expect.stringContaining(user) },
+      });
+      execFileSync('rm', ['-rf', at('else')]);
+      expect([reads('base', '1'), pieces().length]).toEqual([true, isSwitched ? 2 : 3]);
+    }
+    discard();
+    await carryOut();
+    expect([reads('base', '2'), reads('clone-2', '2')]).toEqual([true, true]);
+    // upon the new image it is nobody's but its own
+    keep();
+    await carryOut();
+  });
 });

@@ -9,6 +9,8 @@ import { writeMetadata } from '../../snapshots/index.ts';
 import type { ProgressReporter } from '../context.ts';
 import type { TemplateChange } from '../effect.ts';
 import { type Relative, relativeOf } from '../family/family.ts';
+import { readMember } from './change-facts.ts';
+import type { MemberFacts } from './change-plan.ts';
 import { makeOverlay } from './images.ts';
 
 interface SwitchOptions {
@@ -19,7 +21,8 @@ interface SwitchOptions {
 
 /**
  * Brings the new world about, from wherever it is. Idempotent: a new file that is gone has taken its place. Nothing happens
- * while one of the domains runs: it would lose its disk under it.
+ * while one of the domains runs: it would lose its disk under it; nor while saved memory, a saved state or a layer that somebody
+ * has made since goes with a former file.
  * @throws VirtkeepError domain_running, image_in_use, io_failed: tried again later
  */
 export async function switchTemplate(
@@ -38,7 +41,7 @@ export async function switchTemplate(
     return found;
   });
   await refuseRunning([...family.values()], signal);
-  await replaceAll(images, change, new Set(family.keys()), options);
+  await replaceAll(images, change, family, options);
   for (const id of change.cloneIds) {
     const parent = { id: change.templateId, version: change.version };
     await note(family.get(id), { parent }, signal);
@@ -49,10 +52,45 @@ export async function switchTemplate(
   await removePieces(pieces, signal);
 }
 
+/** Those that exist, by their ids. */
+type Family = ReadonlyMap<string, Relative>;
+
 async function refuseRunning(family: Relative[], signal: AbortSignal): Promise<void> {
   for (const { domain, config } of family)
     if (await patiently(signal, () => domain.isActive()))
       throw new VirtkeepError('domain_running', { domain: config.name });
+}
+
+/** Until the commit the operation refused all this; who did it since, by other means, decides whether to keep it. */
+async function refuseKept(
+  images: ImageDependencies,
+  { files }: TemplateChange,
+  family: Family,
+  signal: AbortSignal,
+): Promise<void> {
+  const places = new Set(files.map(({ to }) => to));
+  for (const [id, relative] of family) {
+    const own = files.find(({ domainId }) => domainId === id);
+    if (!own) continue;
+    const member = await patiently(signal, () => readMember(images.libvirt(), relative));
+    const kept = keptOf(member, own.to, places);
+    if (kept) throw new VirtkeepError('image_in_use', kept);
+  }
+}
+
+/** An image that is to be replaced, and what of the domain goes with its former content alone. */
+function keptOf(
+  { name, managedSave, states, disks }: MemberFacts,
+  own: string,
+  places: ReadonlySet<string>,
+): { path: string; user: string } | null {
+  if (managedSave) return { path: own, user: `the saved memory of ${name}` };
+  if (states.length > 0) return { path: own, user: `the saved states of ${name} (${states.join(', ')})` };
+  for (const { path: top, realPath, layers } of disks) {
+    const below = places.has(realPath) ? undefined : layers.find(({ path }) => places.has(path));
+    if (below) return { path: below.path, user: `${top}, which stands on it` };
+  }
+  return null;
 }
 
 type Replacement = Pick<TemplateChange['files'][number], 'from' | 'to'>;
@@ -65,13 +103,14 @@ type Replacement = Pick<TemplateChange['files'][number], 'from' | 'to'>;
 async function replaceAll(
   images: ImageDependencies,
   change: TemplateChange,
-  existingIds: ReadonlySet<string>,
+  family: Family,
   { signal, warn, progress }: SwitchOptions,
 ): Promise<void> {
   const { templateId, cloneIds, files } = change;
-  const due = await dueOf(change, existingIds);
+  const due = await dueOf(change, family);
+  if (due.length > 0) await refuseKept(images, change, family, signal);
   const templates = due.filter(({ to }) => isTemplates(change, to));
-  const anew = await spoiledOverlays(change, templates, existingIds, signal);
+  const anew = await spoiledOverlays(change, templates, family, signal);
   const all: Replacement[] = [];
   for (const file of anew) all.push(await makeAnew(file, signal));
   all.push(...due);
@@ -102,16 +141,13 @@ const isTemplates = ({ templateId, files }: TemplateChange, path: string): boole
   files.some(({ domainId, to }) => domainId === templateId && to === path);
 
 /** The new files that have not taken their places. Clones stand on the template's also when its domain is gone. */
-async function dueOf(
-  { templateId, files }: TemplateChange,
-  existingIds: ReadonlySet<string>,
-): Promise<Replacement[]> {
+async function dueOf({ templateId, files }: TemplateChange, family: Family): Promise<Replacement[]> {
   const due: Replacement[] = [];
   for (const { domainId, from, to } of files) {
     const isMade = await exists(from);
-    if (isMade && (existingIds.has(domainId) || (domainId === templateId && existingIds.size > 0)))
+    if (isMade && (family.has(domainId) || (domainId === templateId && family.size > 0)))
       due.push({ from, to });
-    if (!isMade && existingIds.has(domainId) && !(await exists(to)))
+    if (!isMade && family.has(domainId) && !(await exists(to)))
       throw new VirtkeepError('io_failed', {
         operation: 'replacing',
         path: to,
@@ -128,13 +164,13 @@ async function dueOf(
 async function spoiledOverlays(
   { templateId, files }: TemplateChange,
   templates: readonly Replacement[],
-  existingIds: ReadonlySet<string>,
+  family: Family,
   signal: AbortSignal,
 ): Promise<Replacement[]> {
   const found: Replacement[] = [];
   if (templates.length === 0) return found;
   for (const { domainId, from, to } of files) {
-    if (domainId === templateId || !existingIds.has(domainId) || (await exists(from))) continue;
+    if (domainId === templateId || !family.has(domainId) || (await exists(from))) continue;
     if (!(await isEmptyOverlay(to, { signal }))) found.push({ from, to });
   }
   return found;
