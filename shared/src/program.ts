@@ -37,6 +37,9 @@ export interface ProgramEnd {
   stderr: string;
 }
 
+/** What `failed` is told of a program that says too much. */
+export const TOO_MUCH_OUTPUT = 'its output is too large';
+
 const KILL_AFTER_MS = 5_000;
 const MAX_ERROR_BYTES = 64 * KiB;
 
@@ -88,7 +91,7 @@ function endOf(
     child.stdout!.on('data', (piece: Buffer) => {
       if (onOutput) return onOutput(piece);
       outBytes += piece.length;
-      if (outBytes > maxOutputBytes) return stop(failed('its output is too large'));
+      if (outBytes > maxOutputBytes) return stop(failed(TOO_MUCH_OUTPUT));
       out.push(piece);
     });
     child.stderr!.on('data', (piece: Buffer) => {

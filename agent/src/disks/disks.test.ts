@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { uuidV5 } from '@virtkeep/shared/ids';
-import { MiB } from '@virtkeep/shared/units';
+import { KiB, MiB } from '@virtkeep/shared/units';
 import * as disks from './index.ts';
 
 const signal = new AbortController().signal;
@@ -157,6 +157,54 @@ describe('chains', () => {
       '1M',
     ]);
     expect((await disks.readLayers(at('j.qcow2')))[1]?.path).toBe(at('base.qcow2'));
+  });
+});
+
+describe('an overlay is empty when nothing was written to it', () => {
+  /** An image of so many pieces, every other one of zeros, that qemu-img tells more of it than is taken. */
+  async function inPieces(path: string, pieces: number): Promise<number> {
+    const virtualSize = pieces * 64 * KiB;
+    const extra = ['preallocation=metadata'];
+    await disks.createImage(path, { signal, format: 'qcow2', virtualSize, extra });
+    const zeros = Buffer.alloc(64 * KiB);
+    for (let entry = 0; entry < zeros.length; entry += 16) zeros.writeBigUInt64BE(1n, entry);
+    const file = await open(path, 'r+');
+    const { buffer: head } = await file.read(Buffer.alloc(48), 0, 48, 0);
+    const table = Buffer.alloc(8 * head.readUInt32BE(36));
+    await file.read(table, 0, table.length, Number(head.readBigUInt64BE(40)));
+    for (let at = 0; at < table.length; at += 8) {
+      const place = Number(table.readBigUInt64BE(at) & 0x00fffffffffffe00n);
+      if (place !== 0) await file.write(zeros, 0, zeros.length, place);
+    }
+    await file.close();
+    return virtualSize;
+  }
+
+  const overlay = (path: string, below: string, virtualSize: number) =>
+    disks.createImage(path, {
+      ...{ signal, format: 'qcow2', virtualSize },
+      backing: { path: below, format: 'qcow2' },
+    });
+
+  test('though an image of many pieces lies below it, which is not empty itself', async () => {
+    const size = await inPieces(at('pieces.qcow2'), 200_000);
+    await overlay(at('above.qcow2'), at('pieces.qcow2'), size);
+    expect(await disks.isEmptyOverlay(at('above.qcow2'), { signal })).toBe(true);
+    expect(await disks.isEmptyOverlay(at('pieces.qcow2'), { signal })).toBe(false);
+  });
+
+  test('also where that is gone; zeros of its own are something', async () => {
+    const odd = at('an "odd", name.qcow2');
+    await overlay(odd, at('nowhere.qcow2'), MiB);
+    expect(await disks.isEmptyOverlay(odd, { signal })).toBe(true);
+    await disks.rebaseUnsafe(odd, { path: at('low.qcow2'), format: 'qcow2' }, { signal });
+    await disks.createImage(at('low.qcow2'), { signal, format: 'qcow2', virtualSize: MiB });
+    execFileSync('qemu-io', ['-f', 'qcow2', '-c', 'write -z 128k 64k', odd]);
+    expect(await disks.isEmptyOverlay(odd, { signal })).toBe(false);
+  });
+
+  test('what cannot be read is neither', async () => {
+    await expect(disks.isEmptyOverlay(at('missing'), { signal })).rejects.toEqual(failed);
   });
 });
 

@@ -1,5 +1,6 @@
 // qemu-img's commands as functions. Formats are always given: a guessed one lets the guest choose what the host reads.
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { TOO_MUCH_OUTPUT } from '@virtkeep/shared/program';
 import { qemuImg, type RunOptions } from './qemu-img.ts';
 
 const SHORT_MS = 60_000;
@@ -89,14 +90,20 @@ export async function convertImage(source: string, target: string, options: Conv
 
 /**
  * Whether nothing was ever written to an overlay, also while it is in use. A cluster of its own, be it one of zeros, hides
- * what the file below has there.
+ * what the file below has there. What lies below is not opened: it may be of any number of pieces.
  * @throws VirtkeepError qemu_img_failed
  */
 export async function isEmptyOverlay(path: string, options: RunOptions): Promise<boolean> {
-  const entries = parseJson(
-    await qemuImg('map', ['--output=json', '-U', '-f', 'qcow2', absolute(path)], options),
-  ) as { depth: number; present?: boolean }[];
-  return entries.every(({ depth, present }) => depth > 0 || present === false);
+  const file = { driver: 'file', filename: absolute(path) };
+  const alone = `json:${JSON.stringify({ driver: 'qcow2', file, backing: null })}`;
+  try {
+    const entries = parseJson(await qemuImg('map', ['--output=json', '-U', alone], options));
+    return (entries as { present?: boolean }[]).every(({ present }) => present === false);
+  } catch (error) {
+    // an empty one is a single piece
+    if (hasKey(error, 'qemu_img_failed') && error.params.reason === TOO_MUCH_OUTPUT) return false;
+    throw error;
+  }
 }
 
 export interface CheckResult {
