@@ -121,9 +121,10 @@ export async function refuseActive(domain: Domain, name: string, action: string)
 type LocalDisk = DiskConfig & { path: string };
 
 function isOwn(disk: DiskConfig): disk is LocalDisk {
-  const { device, type, path, readonly, encrypted, sliced } = disk;
+  const { device, type, path, readonly, shareable, encrypted, sliced } = disk;
   const isLocal = path !== undefined && (type === 'file' || type === 'block');
-  return device === 'disk' && isLocal && !readonly && !encrypted && !sliced;
+  // of a shareable one another VM may be the user just now, which none of our locks tells
+  return device === 'disk' && isLocal && !readonly && !shareable && !encrypted && !sliced;
 }
 
 async function ownDisk(
