@@ -400,3 +400,14 @@ test('an answer that may still come is waited for, and not for ever', () => {
   patient.settle([left('used')], text => told.push(text));
   expect(told).toEqual(['used', 'unknown', 'used']);
 });
+
+test('answers about several files are waited for together', async () => {
+  const left = ['a', 'b'].map(path => ({ path, why: 'unknown', reason: 'x', text: path }) as const);
+  const pending = new PendingAnswers(50);
+  const told: string[] = [];
+  const settle = () => pending.settle(left, text => told.push(text));
+  expect(settle).toThrow(expect.objectContaining({ msgKey: 'image_use_unknown' }));
+  await new Promise(resolve => setTimeout(resolve, 60));
+  settle();
+  expect(told).toEqual(['a', 'b']);
+});

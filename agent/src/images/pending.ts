@@ -23,13 +23,11 @@ export class PendingAnswers {
    */
   settle(left: readonly LeftImage[], warn: (text: string) => void): void {
     const nowMs = performance.now();
-    for (const { path, why, reason } of left) {
-      if (why !== 'unknown') continue;
-      const askedAtMs = this.#askedAtMs.get(path) ?? nowMs;
-      this.#askedAtMs.set(path, askedAtMs);
-      if (nowMs - askedAtMs < this.#patienceMs)
-        throw new VirtkeepError('image_use_unknown', { path, reason });
-    }
+    const unknown = left.filter(({ why }) => why === 'unknown');
+    for (const { path } of unknown) if (!this.#askedAtMs.has(path)) this.#askedAtMs.set(path, nowMs);
+    // about all of them the question is the same time old
+    const open = unknown.find(({ path }) => nowMs - this.#askedAtMs.get(path)! < this.#patienceMs);
+    if (open) throw new VirtkeepError('image_use_unknown', { path: open.path, reason: open.reason });
     for (const { path, text } of left) {
       this.#askedAtMs.delete(path);
       warn(text);

@@ -88,7 +88,8 @@ export async function act(
     case 'commit_detached':
       await commitOffline(step.above, bytesPerSecond, options);
       await syncFile(step.layer);
-      return options.removeLayer(step.above);
+      // the upper file may have to stay, and must not come over what is written to the lower one meanwhile
+      return noteMerged(domain, step);
     case 'move_readers':
       return moveUsers(libvirt, domain, step, signal);
     case 'rename':

@@ -236,8 +236,7 @@ class Node {
         return this.#rename(step);
       case 'commit_detached':
         this.#merge(step.above, step.layer, isWhole);
-        if (isWhole) this.files.delete(step.above);
-        return;
+        return isWhole && this.#noteMerged(step);
       case 'move_readers':
         return this.#move(step.above, step.layer);
       case 'rename':

@@ -69,7 +69,10 @@ export function nextStepOfAutomatic(
     stepOfUnused(rest, overlays, stateFiles) ??
     (memoryPath === null ? undefined : { do: 'remove_memory', path: memoryPath }) ??
     // last: as long as it stands there, whoever has lost the journal knows what is to be merged
-    (state && forgetState(picture, state)) ?? { do: 'done', left: leftOf(picture, overlays) }
+    (state && forgetState(picture, state)) ?? {
+      do: 'done',
+      left: leftOf(picture, unexplained(overlays, goal)),
+    }
   );
 }
 
@@ -234,6 +237,9 @@ function isLeftBehind(picture: ChainPicture, path: string, layer: string): boole
     readersOf(picture, path).length === 0
   );
 }
+
+const unexplained = (overlays: Overlay[], { staying }: MergeGoal): Overlay[] =>
+  overlays.filter(({ path }) => !staying?.has(path));
 
 function leftOf(picture: ChainPicture, overlays: Overlay[]): string[] {
   return overlays.map(({ path, layer, layerUsed }) => {

@@ -23,8 +23,8 @@ export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'removeLayer' 
   /** Told what the user should know although it worked: what stays, and why. */
   warn(text: string): void;
   /**
-   * Told of layers whose disks another node may have gone on with, when not all of them were heard. It throws while an answer
-   * is worth waiting for; when it returns they stay as they are. Without it nobody waits.
+   * Told of layers whose disks another node may have gone on with, or that it may use after their merge, when not all of them were
+   * heard. It throws while an answer is worth waiting for; when it returns they stay as they are. Without it nobody waits.
    */
   settle?(left: readonly LeftImage[]): void;
   /** Called before a running disk takes the lower file for its own; what the upper one has is in it by then. */
@@ -54,6 +54,9 @@ const MAX_REPEATS = 20;
  */
 const MAX_FAILURES = 3;
 const RETRY_MS = 500;
+/** Whoever put such a file on the disk again would have an old layer over what was written since. */
+const MERGED_TEXT =
+  'It was merged: what it held is in the file below it. Let no disk be it again, and remove it when nobody uses it.';
 /** `virDomainPausedReason`: QEMU stopped the guest because its disk was full, or broken. */
 const PAUSED_BY_IO_ERROR = 5;
 
@@ -98,10 +101,10 @@ export async function removeAutomaticState(
   }
 }
 
-/** What would be merged into the files below, and what is on its way there. */
+/** What would be merged into the files below, and what is on its way there; what has arrived is not written again. */
 function uppersToAsk(picture: ChainPicture, request: MergeRequest): string[] {
-  const noted = (picture.metadata.looseLayers ?? []).flatMap(({ path, merging }) =>
-    merging !== undefined && picture.files.get(merging) === path ? [merging] : [],
+  const noted = (picture.metadata.looseLayers ?? []).flatMap(({ path, merging, stage }) =>
+    merging !== undefined && stage !== 'merged' && picture.files.get(merging) === path ? [merging] : [],
   );
   const [uppers] = uppersOf(picture, request);
   return [...new Set([...uppers, ...noted])];
@@ -125,6 +128,8 @@ class Merge {
   readonly #options: MergeOptions;
   /** Files that somebody else uses, and who. */
   #foreign = new Map<string, string>();
+  /** Layers that were not to be kept and stay, by their paths. */
+  readonly #staying = new Map<string, LeftImage>();
   /** Upper files of merges for which the other nodes have been asked. */
   readonly #checkedElsewhere = new Set<string>();
   readonly #now = new Date();
@@ -158,10 +163,12 @@ class Merge {
       const look = await patiently(signal, () => lookAt(libvirt, domainId, this.#foreign, files));
       if (!look) return this.#leaveAll();
       await this.#askElsewhere(look);
-      const step = nextMergeStep(look.picture, this.#request, this.#now);
+      const goal = { ...this.#request, staying: new Set(this.#staying.keys()) };
+      const step = nextMergeStep(look.picture, goal, this.#now);
       if (step.do === 'done') {
-        this.#tellLeft(step.left ?? []);
-        return this.#begun.size > 0 ? resumeStopped(look.domain, log) : undefined;
+        if (this.#begun.size > 0) await resumeStopped(look.domain, log);
+        this.#tellStaying();
+        return this.#tellLeft(step.left ?? []);
       }
       const held = heldReason(look.picture);
       if (held !== null) throw this.#failed(look.domain, held);
@@ -259,7 +266,7 @@ class Merge {
       await act(this.#images.libvirt(), domain, step, {
         ...this.#options,
         pollMs: this.#pollMs,
-        removeLayer: path => this.#removeLayer(path),
+        removeLayer: path => this.#removeLayer(path, picture),
         removeMemory: path => this.#removeMemory(path),
       });
       if (step.do === 'commit_active' || step.do === 'commit_middle') this.#started.add(step.targetDev);
@@ -340,18 +347,29 @@ class Merge {
   }
 
   /** A file that somebody uses after all stays, and is left alone from now on; QEMU and libvirt get time to let go of it. */
-  async #removeLayer(path: string): Promise<void> {
+  async #removeLayer(path: string, { metadata }: ChainPicture): Promise<void> {
     const { domainId: ownerId, stateFiles } = this.#request;
     const { signal, log } = this.#options;
-    const unanswered = stateFiles ? 'fresh' : 'leave';
+    const isMerged = (metadata.looseLayers ?? []).some(({ merging }) => merging === path);
+    const isUnheardOf = stateFiles?.unusedIsNothing === true && !isMerged;
+    const unanswered = stateFiles ? (isUnheardOf ? 'take' : 'fresh') : 'leave';
     for (let tried = 1; ; tried += 1) {
       const [left] = await removeImages(this.#images, [path], { ownerId, unanswered, signal });
       if (left === undefined) return;
       if (left.why === 'used' && tried < MAX_FAILURES) continue;
-      log.warn('a merged layer stays', { domain: ownerId, reason: left.text });
+      log.warn('a layer stays', { domain: ownerId, reason: left.text });
       this.#foreign.set(path, 'others');
+      this.#staying.set(path, isMerged ? { ...left, text: `${left.text} ${MERGED_TEXT}` } : left);
       return;
     }
+  }
+
+  /** Last, since an answer may be waited for: by then all is merged that can be. */
+  #tellStaying(): void {
+    const { settle, warn } = this.#options;
+    const staying = [...this.#staying.values()];
+    if (settle) settle(staying);
+    else for (const { text } of staying) warn(text);
   }
 
   #tellLeft(left: readonly string[]): void {

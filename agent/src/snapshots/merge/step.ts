@@ -8,6 +8,8 @@ export interface MergeGoal {
   countsAsDeletion: boolean;
   /** Present when an operation created the state for itself: these files are removed with it, as if it had never existed. */
   stateFiles?: StateFiles;
+  /** Files that stay for a reason that is told by itself. */
+  staying?: ReadonlySet<string>;
 }
 
 /** The files that an operation may have made for its state. */
@@ -59,7 +61,7 @@ export type MergeStep =
       readers: string[];
       states: string[];
     }
-  /** Merges by qemu-img what nobody uses, and removes the upper file. */
+  /** Merges by qemu-img what nobody uses, and notes that. */
   | { do: 'commit_detached'; layer: string; above: string }
   /** The data are merged already: only what stands on the upper file is to be moved. */
   | { do: 'move_readers'; targetDev: string; layer: string; above: string; readers: string[] }

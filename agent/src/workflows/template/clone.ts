@@ -121,8 +121,9 @@ async function refuseRunning(domain: Domain): Promise<void> {
  */
 async function checkTemplate(domain: Domain, { name, metadata }: DomainConfig): Promise<void> {
   if (!metadata.template) throw new VirtkeepError('not_template', { domain: name });
-  const merging = metadata.looseLayers?.length ?? 0;
-  if (merging > 0 || (await domain.snapshots()).length > 0)
+  // of what is merged only a file above is left, which no disk has
+  const merging = metadata.looseLayers?.some(({ stage }) => stage !== 'merged') ?? false;
+  if (merging || (await domain.snapshots()).length > 0)
     throw new VirtkeepError('clone_refused', {
       domain: name,
       reason: merging
