@@ -150,6 +150,7 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   template_change: ['changeTemplate'],
   renamed_domain: ['rename'],
   guest_packages: ['join'],
+  guest_name: ['join'],
   orphaned_files: ['removal'],
   backup_hook: ['fullBackup'],
 };

@@ -1,4 +1,7 @@
-/** A guest that joins a directory, and packages that are installed in it first: they stay, and that is told. */
+/**
+ * A guest that joins a directory under another name, and packages that are installed in it first: these stay, the name goes back where
+ * it can, and what it is left with is told.
+ */
 import { expect } from '@jest/globals';
 import { joinDirectory } from '../../../agent/src/workflows/guest/directory.ts';
 import type { Guest, Program } from '../../../agent/src/workflows/guest/guest.ts';
@@ -12,7 +15,6 @@ const REQUEST = {
     directory: 'lab.test',
     login: 'admin',
     password: 'secret',
-    computerName: '',
     unit: [],
     restart: false,
   },
@@ -20,7 +22,7 @@ const REQUEST = {
 const NEEDED = ['adcli', 'realmd', 'sssd-ad', 'sssd-tools', 'libnss-sss', 'libpam-sss', 'polkitd'];
 
 /** A Debian with some of the packages. */
-function scriptedGuest(installed: Set<string>): Guest {
+function scriptedGuest(installed: Set<string>, own: { name: string }): Guest {
   let joined = '';
   const answer = ({ args }: Program): string => {
     const line = args.join(' ');
@@ -31,9 +33,10 @@ function scriptedGuest(installed: Set<string>): Guest {
     if (line.includes('apt-cache')) return 'polkitd:\n  Installed: (none)\n  Candidate: 1\n';
     if (/ install (?!--download)/.test(line))
       for (const name of line.split(' install ')[1]!.split(' ')) installed.add(name);
+    if (line.includes('set-hostname')) own.name = args.at(-1)!;
     if (line.includes('realm join')) joined = REQUEST.directory;
     if (line.includes('realm list')) return joined;
-    return line.includes('uname') ? 'web\n' : `${REQUEST.directory}\n`;
+    return line.includes('uname') ? `${own.name}\n` : `${REQUEST.directory}\n`;
   };
   return {
     name: 'vm',
@@ -54,21 +57,25 @@ export const join: BuildStory = async (world, random) => {
   const installed = new Set(NEEDED.filter(() => random(2) === 1));
   const before = installed.size;
   const files = world.files();
+  const own = { name: 'web' };
+  const computerName = random(2) ? 'web2' : '';
   const operations = {
     libvirt: () => world.scripted.libvirt,
     log: silent,
     changed: () => {},
-    openGuest: () => scriptedGuest(installed),
+    openGuest: () => scriptedGuest(installed, own),
   };
   return {
     kind: 'join_directory',
-    points: 20,
-    workflow: () => joinDirectory(operations as never, { ...REQUEST, domainId: machine.uuid }),
+    points: 25,
+    workflow: () => joinDirectory(operations as never, { ...REQUEST, computerName, domainId: machine.uuid }),
     undone: effect => isUndone(world, effect),
     async safe() {},
     async settled(committed) {
       expect([machine.live !== null, world.files()]).toEqual([true, files]);
       if (!committed && installed.size > before) expect(world.warnings.join()).toMatch(/in the guest of vm/);
+      if (!committed && own.name !== 'web') expect(world.warnings.join()).toMatch(/may have the name web2/);
+      if (committed) expect(own.name).toBe(computerName || 'web');
       if (committed) expect(world.warnings).toEqual([]);
     },
   };

@@ -1,6 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
+import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { OperationContext } from '../context.ts';
+import type { Effect } from '../effect.ts';
 import { directoryOf, joinDirectory, leaveDirectory, provenAgain } from './directory.ts';
 import { directoryFailure, isBelow, leaveRefused, placeIn } from './directory-answers.ts';
 import type { GuestOperations } from './domain.ts';
@@ -146,19 +148,39 @@ describe('a guest of a family', () => {
   type Script = Record<string, ProgramResult | string>;
   const failed = (err: string): ProgramResult => ({ exitCode: 1, out: '', err });
 
+  /** What is asked for beyond a join under the present name, and who cancels that when a program is run. */
+  interface Wish {
+    install?: boolean;
+    computerName?: string;
+    signal?: AbortSignal;
+    seen?: (line: string) => unknown;
+  }
+
   /** Runs a workflow in a guest. @returns its result or the error's key, what was run, and what is declared at its end */
-  async function inGuest(id: string, script: Script, work: 'join' | 'leave', install?: boolean) {
+  async function inGuest(
+    id: string,
+    script: Script,
+    work: 'join' | 'leave',
+    { install, signal = new AbortController().signal, seen, ...named }: Wish = {},
+  ) {
     const lines: string[] = [];
     const effects: string[] = [];
-    const run = async ({ path, args, input }: Program) => {
+    const told = new Set<Effect>();
+    const run = async ({ path, args, input }: Program, own: AbortSignal) => {
+      throwIfAborted(own);
       const line = [path, ...args].join(' ');
       lines.push(line);
+      seen?.(line);
+      throwIfAborted(own);
       expect(line).not.toContain('S3cret!');
       if (/apt-get|dpkg|rpm|dnf/.test(line)) expect(input).toBeUndefined();
       const answer = script[Object.keys(script).find(part => line.includes(part)) ?? ''] ?? '';
       return typeof answer === 'string' ? { exitCode: 0, out: answer, err: '' } : answer;
     };
-    const guest = { name: 'vm', run, osInfo: async () => ({ id }), command: async () => ({}) };
+    const guestOf = (own: AbortSignal) => ({
+      ...{ name: 'vm', osInfo: async () => ({ id }), command: async () => ({}) },
+      run: (program: Program) => run(program, own),
+    });
     const domain = {
       ...{ name: 'vm', uuid: 'd', isActive: async () => true },
       xml: async () => "<domain type='kvm'><name>vm</name><uuid>d</uuid><os><type>hvm</type></os></domain>",
@@ -166,27 +188,36 @@ describe('a guest of a family', () => {
     const operations = {
       libvirt: () => ({ domainByUuid: async () => domain }),
       changed: () => {},
-      openGuest: () => guest,
+      openGuest: (_domain: unknown, _name: string, own: AbortSignal) => guestOf(own),
     } as unknown as GuestOperations;
     let result: unknown;
     const context = {
-      signal: new AbortController().signal,
-      step: (_name: string, inner: () => Promise<unknown>) => inner(),
+      signal,
+      step: async (_name: string, inner: () => Promise<unknown>) => {
+        throwIfAborted(signal);
+        return inner();
+      },
       warn: () => {},
       progress: { message: () => {} },
-      effects: { begin: ({ type }: { type: string }) => ({ keep: () => {}, type: effects.push(type) }) },
+      effects: {
+        begin: (effect: Effect) => {
+          effects.push(effect.type);
+          told.add(effect);
+          return { keep: () => told.delete(effect) };
+        },
+      },
       commit: (value: unknown) => {
         result = value;
       },
     } as unknown as OperationContext;
     const workflow =
       work === 'join'
-        ? joinDirectory(operations, { ...REQUEST, installPackages: install })
+        ? joinDirectory(operations, { ...REQUEST, ...named, installPackages: install })
         : leaveDirectory(operations, { ...REQUEST, directory: '' });
     await workflow(context).catch((error: VirtkeepError) => {
       result = [error.msgKey, error.params.reason ?? error.params.missing ?? ''];
     });
-    return { result, lines, effects };
+    return { result, lines, effects, told: [...told] };
   }
 
   const has = (lines: string[], part: string) => lines.some(line => line.includes(part));
@@ -268,8 +299,58 @@ describe('a guest of a family', () => {
   test('one that lacks packages is told so when they are not to be installed', async () => {
     const script: Script = { rpm: 'package adcli is not installed\npackage sssd is not installed\n' };
     const told = { ...script, 'realm list': failed('realm: not found'), 'uname -n': 'web1\n' };
-    const { result, lines, effects } = await inGuest('rocky', told, 'join', false);
+    const { result, lines, effects } = await inGuest('rocky', told, 'join', { install: false });
     expect(result).toEqual(['guest_packages_missing', 'adcli, sssd']);
     expect([has(lines, 'dnf'), effects]).toEqual([false, []]);
+  });
+
+  describe('that gets another name for its join', () => {
+    const DEBIAN: Script = {
+      'dpkg-query': DPKG('adcli', 'realmd', 'sssd-ad', 'sssd-tools', 'libnss-sss', 'libpam-sss', 'polkitd'),
+      'realm discover': 'lab.test\n',
+      'uname -n': 'web1.lab.test\n',
+    };
+    const rename = (name: string) => `hostname "$1" sh ${name}`;
+    const canceledAt = (part: string, canceler: AbortController) => ({
+      computerName: 'web2',
+      signal: canceler.signal,
+      seen: (line: string) => line.includes(part) && canceler.abort(),
+    });
+
+    test('has its former one when it was canceled before its join began', async () => {
+      const { lines, told } = await inGuest(
+        'debian',
+        DEBIAN,
+        'join',
+        canceledAt(rename('web2'), new AbortController()),
+      );
+      expect([has(lines, 'realm join'), lines.at(-1)]).toEqual([
+        false,
+        expect.stringContaining(rename('web1.lab.test')),
+      ]);
+      expect(told).toEqual([]);
+    });
+
+    test('keeps it when its join was broken off, which goes on in the guest, and that is told', async () => {
+      const { lines, told } = await inGuest(
+        'debian',
+        DEBIAN,
+        'join',
+        canceledAt('realm join', new AbortController()),
+      );
+      expect(has(lines, rename('web1.lab.test'))).toBe(false);
+      expect(told).toEqual([
+        { type: 'guest_name', domain: 'vm', before: 'web1.lab.test', name: 'web2.lab.test' },
+      ]);
+    });
+
+    test('has its former one when the directory refuses it; one that does not take it back is told', async () => {
+      const refused = { ...DEBIAN, 'realm join': failed('something else') };
+      const back = await inGuest('debian', refused, 'join', { computerName: 'web2' });
+      expect([back.lines.at(-1), back.told]).toEqual([expect.stringContaining(rename('web1.lab.test')), []]);
+      const stuck = { ...refused, [rename('web1.lab.test')]: failed('no') };
+      const { told } = await inGuest('debian', stuck, 'join', { computerName: 'web2' });
+      expect(told).toHaveLength(1);
+    });
   });
 });

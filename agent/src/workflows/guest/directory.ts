@@ -6,8 +6,9 @@ import { sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { isWindows } from '../../guest/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
+import type { Effect } from '../effect.ts';
 import { directoryFailure, isBelow, leaveRefused, placeIn } from './directory-answers.ts';
-import { type GuestOperations, inDomain, requireRunning } from './domain.ts';
+import { type GuestOperations, guestOf, inDomain, requireRunning } from './domain.ts';
 import { type Family, requireFamily, unitText } from './families.ts';
 import { failureText, type Guest, operationFailed } from './guest.ts';
 import { linuxName, nameLinux } from './hostname.ts';
@@ -43,16 +44,19 @@ export interface LeaveRequest {
 const JOINING = 'joining the directory';
 const LEAVING = 'leaving the directory';
 const WINDOWS_TIMEOUT_MS = 600_000;
+/** How long a guest may take to have its former name again, also when the operation was canceled. */
+const NAME_BACK_MS = 60_000;
 
 /** The workflow. Result: `{"domain","computer_name","restarted","warnings":[…],"installed":[…]}`. */
 export function joinDirectory(operations: GuestOperations, request: JoinRequest): Workflow {
   return context =>
     inDomain(operations, request.domainId, context, async domain => {
-      const { guest } = await requireRunning(operations, domain, context.signal);
+      const { config, guest } = await requireRunning(operations, domain, context.signal);
+      const guestUntil = (signal: AbortSignal) => guestOf(operations, domain, config.name, signal);
       const onWindows = isWindows(await guest.osInfo());
       const { computer, installed } = onWindows
         ? { computer: await joinWindows(context, guest, request), installed: [] }
-        : await joinLinux(context, guest, request);
+        : await joinLinux(context, guest, request, guestUntil);
       const restarted =
         request.restart &&
         (await context.step('restart', () => restartGuest(context, guest, onWindows ? 'windows' : 'linux')));
@@ -85,6 +89,7 @@ async function joinLinux(
   context: OperationContext,
   guest: Guest,
   request: JoinRequest,
+  guestUntil: (signal: AbortSignal) => Guest,
 ): Promise<{ computer: string; installed: string[] }> {
   const { directory, unit } = request;
   const { family, before, computer, missing } = await context.step('check', () => looked(guest, request));
@@ -97,18 +102,31 @@ async function joinLinux(
     await requireFound(guest, family, directory);
   });
   const isRenamed = request.computerName !== '' && before.split('.')[0] !== request.computerName;
-  if (isRenamed) await context.step('rename', () => nameLinux(guest, renamed(before, computer)));
+  const name = isRenamed ? renamed(before, computer) : before;
+  const effect = { type: 'guest_name', domain: guest.name, before, name } as const;
+  const kept = isRenamed ? context.effects.begin(effect, 'failure') : undefined;
+  let isBegun = false;
   try {
+    if (isRenamed) await context.step('rename', () => nameLinux(guest, name));
     await context.step('join', async () => {
+      isBegun = true;
       const result = await guest.run(family.join({ ...request, computer, unit }));
       if (result.exitCode !== 0) throw directoryFailure(guest, JOINING, request, result);
     });
     await context.step('verify', () => verifyJoined(guest, family, request, computer));
   } catch (error) {
-    if (isRenamed)
-      await nameLinux(guest, before).catch(() => context.warn(`The guest keeps the name ${computer}.`));
+    // a join that was broken off goes on in the guest, under its new name
+    const mayJoin = isBegun && context.signal.aborted;
+    if (kept && !mayJoin) {
+      // else its effect tells
+      const back = guestUntil(AbortSignal.timeout(NAME_BACK_MS));
+      await nameLinux(back, before)
+        .then(kept.keep)
+        .catch(() => {});
+    }
     throw error;
   }
+  kept?.keep();
   return { computer, installed };
 }
 
@@ -134,6 +152,11 @@ async function looked(guest: Guest, { unit, computerName }: JoinRequest) {
 function refuseJoined(guest: Guest, current: string | null): void {
   if (current !== null)
     throw operationFailed(guest, JOINING, `it is in the directory ${current}; leave that first`);
+}
+
+/** The warning that a guest may have another name although its join failed. */
+export function stayingName({ domain, before, name }: Extract<Effect, { type: 'guest_name' }>): string {
+  return `The guest of ${domain} may have the name ${name} now, which it was to join under; before, it was ${before}.`;
 }
 
 /** A full name keeps its domain part. */

@@ -51,6 +51,16 @@ export async function inDomain(
   }
 }
 
+/** The guest of a domain whose agent may be asked until the signal fires. */
+export function guestOf(
+  operations: Pick<GuestOperations, 'openGuest'>,
+  domain: Domain,
+  name: string,
+  signal: AbortSignal,
+): Guest {
+  return (operations.openGuest ?? openGuest)(domain, name, signal);
+}
+
 /** The guest of a running domain. @throws VirtkeepError guest_off, guest_no_channel, and all the agent may answer */
 export async function requireRunning(
   operations: GuestOperations,
@@ -59,7 +69,7 @@ export async function requireRunning(
 ): Promise<{ config: DomainConfig; guest: Guest }> {
   const config = parseDomain(await domain.xml(), domain.name);
   if (!(await domain.isActive())) throw new VirtkeepError('guest_off', { domain: config.name, state: 'off' });
-  const guest = (operations.openGuest ?? openGuest)(domain, config.name, signal);
+  const guest = guestOf(operations, domain, config.name, signal);
   await guest.command('guest-ping');
   return { config, guest };
 }

@@ -55,6 +55,7 @@ const OF_TYPE: { [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) =
     needs({ domains: [templateId, ...cloneIds], paths: files.flatMap(({ from, to }) => [from, to]) }),
   renamed_domain: () => needs({ libvirt: true }),
   guest_packages: () => needs({}),
+  guest_name: () => needs({}),
   backup_hook: () => needs({}),
   orphaned_files: ({ paths }) => needs({ libvirt: true, paths }),
 };
