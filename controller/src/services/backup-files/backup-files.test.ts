@@ -404,6 +404,19 @@ describe('copies of one archive', () => {
     expect([await placeOf(ID), await placeOf(COPY)]).toEqual([`${P} a.tar`, `${Q} a.tar`]);
   });
 
+  test.each(['lies there', 'is in work'])(
+    'leave the original its record when one is uploaded while it %s',
+    async how => {
+      await backupFiles.update(ID, { protected: 1 });
+      if (how === 'is in work') await backupFiles.begin(ID, 'UPDATING', { ...WORK, operation: 'other' });
+      // the node of the other pool has no other one, and takes it for the original
+      expect(await backupFiles.recordResult(at(Q, 'a.tar'), 'o')).toBe(COPY);
+      expect([await placeOf(ID), await placeOf(COPY)]).toEqual([`${P} a.tar`, `${Q} a.tar`]);
+      expect((await backupFiles.get(ID)).protected).toBe(1);
+      expect((await backupFiles.get(COPY)).protected).toBe(0);
+    },
+  );
+
   test('keep their ids when the original goes', async () => {
     await scan(Q, [at(Q, 'a.tar', { id: COPY })]);
     await backupFiles.remove(ID);

@@ -235,7 +235,9 @@ export class BackupFiles {
       .where('pool_id', '=', file.poolId)
       .where('filename', '=', file.filename)
       .executeTakeFirst();
-    return recordIdOf(file, { atPlace, ofBackup: await this.find(archiveIdOf(file)) }, () => true);
+    const records = { atPlace, ofBackup: await this.find(archiveIdOf(file)) };
+    // a file that is new at its place is no sign that the one elsewhere is gone: a scan of that pool finds this out
+    return recordIdOf(file, records, () => false);
   }
 
   /**
