@@ -190,6 +190,22 @@ test('the backup that the run has just made is not what its retention deletes: t
   expect(doomedOf(verdicts).map(({ file }) => file.id)).not.toContain('just-made');
 });
 
+test.each([{ keep_count: 1 }, { keep: { daily: 7 } }])(
+  'the backup that the run has just made is the newest, also when one of a clock that was ahead lies in the future (%j)',
+  async rules => {
+    const { world, task, keptFiles } = await kept(
+      [fileRow('b-just-made', 'b-just-made', 0), fileRow('a-ahead', 'a-ahead', -2)],
+      ['b-just-made', 'a-ahead'],
+    );
+    const verdicts = await keptFiles.verdicts(task.id, definition(rules), 'vm', {
+      now: NOW,
+      justMade: 'b-just-made',
+    });
+    await world.close();
+    expect(verdicts.map(({ file, reason }) => [file.id, reason])[0]).toEqual(['b-just-made', 'newest_good']);
+  },
+);
+
 test('a clock that is for a moment a year ahead costs no backups', async () => {
   const ids = Array.from({ length: 30 }, (_, age) => `f${age}`);
   const { world, task, keptFiles } = await kept(
