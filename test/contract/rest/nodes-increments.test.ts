@@ -263,6 +263,15 @@ describe('extending a chosen backup', () => {
     await status(rest, agent.id, 'ACTIVE');
   });
 
+  test('whoever makes backups takes no protection from one that grows', async () => {
+    const id = await archive();
+    await rest.call('PUT', `/api/library/${id}/`, { body: { protected: true } });
+    const started = await start({ backup: id, protected: false });
+    await finish(started, id);
+    await until(async () => (await fileOf(id)).states.length === 2);
+    expect(await fileOf(id)).toMatchObject({ status: 'ACTIVE', protected: true });
+  });
+
   test("a node's refusal is the answer, and the file is free again", async () => {
     const id = await archive();
     agent.beforeStart = () => {

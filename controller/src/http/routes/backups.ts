@@ -75,7 +75,7 @@ const BackupBody = body(
       }),
     ),
     description: described(Type.Optional(Text), 'free text, shown with the file'),
-    protected: flag('it cannot be removed until unprotected'),
+    protected: flag('it cannot be removed until unprotected; false leaves an extended file as it is'),
     require_consistency: flag('fail rather than back up a running guest that was not quiesced'),
     allow_network_layers: Type.Optional(AllowNetworkLayers),
     bandwidth: Type.Optional(

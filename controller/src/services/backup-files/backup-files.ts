@@ -212,7 +212,7 @@ export class BackupFiles {
     return {
       ...(former && { description: former.description, protected: former.protected }),
       ...(description !== null && { description }),
-      ...(keep !== null && { protected: Number(keep) }),
+      ...(keep && { protected: 1 }),
     };
   }
 

@@ -56,7 +56,8 @@ export interface FileWork {
   operation: string;
   /** Null: as it is. */
   description: string | null;
-  protected: boolean | null;
+  /** Who works on a file may protect it; what takes the protection off is said of the file itself. */
+  protected: true | null;
   /** The file, or restore points of it, go: it may not be protected, nor become so meanwhile. */
   removes?: true;
 }

@@ -224,7 +224,10 @@ export class BackupService {
     return library.get(id);
   }
 
-  /** Notes the user's description and protection: they hold for the extended file, or for the new one in its place. */
+  /**
+   * Notes the user's description and protection: they hold for the extended file, or for the new one in its place. Who may only
+   * make backups takes no protection off: unprotecting an extended file is changing the library.
+   */
   #prepare(
     options: BackupOptions,
     target: {
@@ -239,7 +242,7 @@ export class BackupService {
       return this.#dependencies.backupFiles.begin(target.file.id, 'UPDATING', {
         operation: target.taskId,
         description: options.description ?? null,
-        protected: options.protected ?? null,
+        protected: options.protected || null,
       });
     }
     return this.#dependencies.backupFiles.creating({
