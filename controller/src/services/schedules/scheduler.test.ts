@@ -379,3 +379,12 @@ test('a clock that is far behind when the controller starts does not make up for
   await world.tick('2026-03-11T02:00:00Z');
   expect(await world.runs(task)).toMatchObject([{ due: '2026-03-11T02:00:00.000Z', missed: 0 }]);
 });
+
+test('a task that is changed after it was due, and before somebody looks, has its run', async () => {
+  world.now = Date.parse('2026-03-01T01:00:00Z');
+  const task = await world.add({ start_date: '2026-03-01T02:00:00Z' });
+  await world.tick('2026-03-01T01:59:59Z');
+  await world.store.updateTask(task.id, { modified: '2026-03-01T02:00:02.000Z' });
+  await world.tick('2026-03-01T02:00:04Z');
+  expect(await world.runs(task)).toMatchObject([{ due: '2026-03-01T02:00:00.000Z', status: 'RUNNING' }]);
+});
