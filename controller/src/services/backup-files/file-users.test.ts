@@ -45,17 +45,20 @@ const busyBy = (operation: string) => ({
   params: expect.objectContaining({ operation }),
 });
 
-test.each(['domain_restore', 'file_verify'])('%s keeps writers away until its outcome stands', async name => {
-  const reader = await started(name);
-  await backupFiles.read('f');
-  restart();
-  await expect(begin(newId(), 'DELETING')).rejects.toMatchObject(busyBy(reader));
-  await expect(backupFiles.unused('f')).rejects.toMatchObject(busyBy(reader));
-  await tasks.markLost('n');
-  await expect(begin(newId())).rejects.toMatchObject(busyBy(reader));
-  await tasks.finish(reader, { status: 'CANCELED' });
-  await begin(newId());
-});
+test.each(['domain_restore', 'domain_config_restore', 'domain_import_disk', 'file_verify'])(
+  '%s keeps writers away until its outcome stands',
+  async name => {
+    const reader = await started(name);
+    await backupFiles.read('f');
+    restart();
+    await expect(begin(newId(), 'DELETING')).rejects.toMatchObject(busyBy(reader));
+    await expect(backupFiles.unused('f')).rejects.toMatchObject(busyBy(reader));
+    await tasks.markLost('n');
+    await expect(begin(newId())).rejects.toMatchObject(busyBy(reader));
+    await tasks.finish(reader, { status: 'CANCELED' });
+    await begin(newId());
+  },
+);
 
 test('readers go together, also with a task that only looks', async () => {
   await started('file_refresh');

@@ -9,6 +9,8 @@ import type { Database } from '../../store/schema.ts';
 /** Kinds of tasks that read a file to their end, and the word for it in a refusal. */
 const READERS: Record<string, string> = {
   domain_restore: 'restore',
+  domain_config_restore: 'restore',
+  domain_import_disk: 'import',
   file_verify: 'verify',
   file_compress_copy: 'compress',
   file_unpack_copy: 'unpack',
