@@ -32,6 +32,12 @@ test('what many put at one time is there when each of them has been waited for',
   await store.putDomains([]);
 });
 
+test('a node may tell of more at one time than one statement binds', async () => {
+  const all = Array.from({ length: 7000 }, (_, index) => `vm-${index}`);
+  await store.putDomains(all.map(id => stored(id)));
+  expect(await ids()).toEqual(all.sort());
+});
+
 test('what one of them cannot put is no fault of the others', async () => {
   const puts = [stored('a'), stored('b', 'removed'), stored('c')].map(one => store.putDomains([one]));
   expect((await Promise.allSettled(puts)).map(({ status }) => status)).toEqual([

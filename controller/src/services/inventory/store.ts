@@ -3,6 +3,7 @@ import { setImmediate } from 'node:timers';
 import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { relaxedTransaction } from '../../store/dialect.ts';
+import { piecesOf } from '../../store/pieces.ts';
 import type {
   Database,
   DomainCopyRow,
@@ -125,24 +126,25 @@ export class InventoryStore {
   }
 
   async #write(entries: readonly StoredDomain[]): Promise<void> {
-    await relaxedTransaction(this.#db, trx =>
-      trx
-        .insertInto('domains')
-        .values(entries.map(rowOfDomain))
-        .onConflict(conflict =>
-          conflict.column('id').doUpdateSet(({ ref }) => ({
-            node_id: ref('excluded.node_id'),
-            verbose_name: ref('excluded.verbose_name'),
-            power_state: ref('excluded.power_state'),
-            template: ref('excluded.template'),
-            thin: ref('excluded.thin'),
-            record_json: ref('excluded.record_json'),
-            modified: ref('excluded.modified'),
-            ran_on: ref('excluded.ran_on'),
-          })),
-        )
-        .execute(),
-    );
+    await relaxedTransaction(this.#db, async trx => {
+      for (const some of piecesOf(entries))
+        await trx
+          .insertInto('domains')
+          .values(some.map(rowOfDomain))
+          .onConflict(conflict =>
+            conflict.column('id').doUpdateSet(({ ref }) => ({
+              node_id: ref('excluded.node_id'),
+              verbose_name: ref('excluded.verbose_name'),
+              power_state: ref('excluded.power_state'),
+              template: ref('excluded.template'),
+              thin: ref('excluded.thin'),
+              record_json: ref('excluded.record_json'),
+              modified: ref('excluded.modified'),
+              ran_on: ref('excluded.ran_on'),
+            })),
+          )
+          .execute();
+    });
   }
 
   async removeDomain(id: string): Promise<void> {

@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { partRecord } from './run-outcome.ts';
+import type { NewDecision } from './store.ts';
 import { OWNER, ScheduleWorld } from './test-kit.ts';
 
 let world: ScheduleWorld;
@@ -387,4 +388,32 @@ test('a task that is changed after it was due, and before somebody looks, has it
   await world.store.updateTask(task.id, { modified: '2026-03-01T02:00:02.000Z' });
   await world.tick('2026-03-01T02:00:04Z');
   expect(await world.runs(task)).toMatchObject([{ due: '2026-03-01T02:00:00.000Z', status: 'RUNNING' }]);
+});
+
+test('a plan that names more files than one statement binds is written down, all of it in its order', async () => {
+  const task = await world.add({ start_date: '2026-03-01T02:00:00Z', entities: ['a'], all: false });
+  await world.tick('2026-03-01T02:00:00Z');
+  const { rows } = await world.store.runsOf(task.id, { limit: 1, offset: 0 });
+  const part = { run_id: rows[0]!.id, position: 0 };
+  const decisions = Array.from(
+    { length: 5000 },
+    (_, index): NewDecision => ({
+      ...part,
+      id: newId(),
+      file_id: `f${index}`,
+      archive_id: `f${index}`,
+      filename: `f${index}.tar`,
+      domain_id: 'a',
+      size: 1,
+      reason: 'too_old',
+      status: 'DECIDED',
+      error_json: null,
+      decided: '2026-03-01T02:00:00.000Z',
+      finished: null,
+    }),
+  );
+  await world.store.decide(part, decisions, 'decided');
+  const written = await world.store.decisions(part);
+  expect(written.map(({ file_id }) => file_id)).toEqual(decisions.map(({ file_id }) => file_id));
+  expect((await world.store.part(part))!.subject).toBe('decided');
 });

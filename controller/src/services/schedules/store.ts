@@ -3,6 +3,7 @@ import { newId } from '@virtkeep/shared/ids';
 import type { Transaction } from 'kysely';
 import { deleteRows } from '../../store/delete-rows.ts';
 import { isUniqueViolation } from '../../store/dialect.ts';
+import { piecesOf } from '../../store/pieces.ts';
 import type {
   Database,
   RetentionDecisionRow,
@@ -37,9 +38,6 @@ export const keyOf = ({ run_id, position }: PartKey): string => `${run_id} ${pos
 
 /** A decision that has no place among the others yet. */
 export type NewDecision = Omit<RetentionDecisionRow, 'sequence'>;
-
-/** More rows in one statement would exceed what SQLite binds. */
-const ROWS_AT_ONCE = 500;
 
 export class ScheduleStore {
   readonly #db: Database;
@@ -184,8 +182,7 @@ export class ScheduleStore {
   async lastRuns(tasks: readonly ScheduledTaskRow[]): Promise<Map<string, ScheduledRunRow>> {
     const found = new Map<string, ScheduledRunRow>();
     const ids = tasks.flatMap(({ last_run }) => last_run ?? []);
-    for (let from = 0; from < ids.length; from += ROWS_AT_ONCE) {
-      const some = ids.slice(from, from + ROWS_AT_ONCE);
+    for (const some of piecesOf(ids)) {
       const rows = await this.#db.selectFrom('scheduled_runs').selectAll().where('id', 'in', some).execute();
       for (const row of rows) found.set(row.scheduled_task_id, row);
     }
@@ -364,7 +361,7 @@ export class ScheduleStore {
   /** The decisions of a part's step in their order, all of them together, and that they were made. */
   async decide(key: PartKey, decisions: readonly NewDecision[], subject: string): Promise<void> {
     await this.#db.transaction().execute(async trx => {
-      if (decisions.length > 0) await insertDecisions(trx, key, decisions);
+      await insertDecisions(trx, key, decisions);
       await updatePart(trx, key, { subject });
     });
   }
@@ -417,7 +414,7 @@ async function insertDecisions(
     .executeTakeFirstOrThrow();
   const from = Number(last ?? 0) + 1;
   const rows = decisions.map((decision, index) => ({ ...decision, sequence: from + index }));
-  await trx.insertInto('retention_decisions').values(rows).execute();
+  for (const some of piecesOf(rows)) await trx.insertInto('retention_decisions').values(some).execute();
 }
 
 async function updatePart(db: Db, { run_id, position }: PartKey, columns: Partial<ScheduledPartRow>) {
@@ -462,11 +459,7 @@ async function insertRun(trx: Transaction<Schema>, { run, parts }: NewRun): Prom
     .set({ last_run: run.id })
     .where('id', '=', run.scheduled_task_id)
     .execute();
-  for (let from = 0; from < parts.length; from += ROWS_AT_ONCE)
-    await trx
-      .insertInto('scheduled_parts')
-      .values(parts.slice(from, from + ROWS_AT_ONCE))
-      .execute();
+  for (const some of piecesOf(parts)) await trx.insertInto('scheduled_parts').values(some).execute();
   return true;
 }
 

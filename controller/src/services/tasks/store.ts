@@ -1,6 +1,7 @@
 /** The rows behind the tasks; decides nothing. */
 import { shareLoop } from '@virtkeep/shared/turns';
 import { deleteRows } from '../../store/delete-rows.ts';
+import { piecesOf } from '../../store/pieces.ts';
 import { countsByFirst } from '../../store/row-counts.ts';
 import type { Database, TaskRow } from '../../store/schema.ts';
 import { userNumbers } from '../accounts/user-numbers.ts';
@@ -144,8 +145,13 @@ export class TaskStore {
   }
 
   /** The rows with their entities and events. */
-  async complete(found: TaskRow[]): Promise<TaskState[]> {
-    if (found.length === 0) return [];
+  async #complete(found: readonly TaskRow[]): Promise<TaskState[]> {
+    const states: TaskState[] = [];
+    for (const some of piecesOf(found)) states.push(...(await this.#completeSome(some)));
+    return states;
+  }
+
+  async #completeSome(found: readonly TaskRow[]): Promise<TaskState[]> {
     const rows = found.map(row => this.#running.asItIs(row));
     const ids = rows.map(row => row.id);
     const entities = await this.#db
@@ -183,13 +189,13 @@ export class TaskStore {
   async find(id: string): Promise<TaskState | undefined> {
     const row = await this.#db.selectFrom('tasks').selectAll().where('id', '=', id).executeTakeFirst();
     if (row === undefined) return undefined;
-    const [state] = await this.complete([row]);
+    const [state] = await this.#complete([row]);
     return state;
   }
 
   async list(filter: TaskFilter): Promise<{ count: number; tasks: TaskState[] }> {
     const { count, rows } = await listTasks(this.#db, filter);
-    return { count, tasks: await this.complete(rows) };
+    return { count, tasks: await this.#complete(rows) };
   }
 
   /** All tasks without an outcome (of one node, when given), oldest first. */
@@ -200,12 +206,12 @@ export class TaskStore {
       .where('status', 'in', ['IN_PROGRESS', 'LOST'])
       .orderBy('created');
     if (nodeId !== undefined) query = query.where('node_id', '=', nodeId);
-    return this.complete(await query.execute());
+    return this.#complete(await query.execute());
   }
 
   /** All parts of a multitask. */
   async parts(parent: string): Promise<TaskState[]> {
-    return this.complete(
+    return this.#complete(
       await this.#db.selectFrom('tasks').selectAll().where('parent', '=', parent).execute(),
     );
   }
