@@ -106,6 +106,42 @@ describe('a volume', () => {
   });
 });
 
+describe('a clone', () => {
+  const hasChildren = `echo "cannot destroy '${CLONE}': volume has children" >&2; exit 1`;
+
+  test('that was snapshotted with all that lies beside it goes with its own snapshots, and with no others', async () => {
+    const driver = scripted(`
+      case "$*" in
+        *origin*) echo tank/b@now ;;
+        list*) printf 'tank/b@auto\\n${CLONE}@auto\\n${CLONE}@hourly\\n${CLONE}x@auto\\n${CLONE}/below@auto\\n' ;;
+        *@*) touch '${directory}/let-go' ;;
+        destroy*) [ -e '${directory}/let-go' ] || { ${hasChildren}; } ;;
+      esac`);
+    await driver.destroyClone(CLONE, signal());
+    const destroyed = calls().filter(call => call.startsWith('destroy'));
+    expect(destroyed).toEqual([
+      `destroy ${CLONE}`,
+      `destroy ${CLONE}@auto`,
+      `destroy ${CLONE}@hourly`,
+      `destroy ${CLONE}`,
+    ]);
+  });
+
+  test('with a dataset of somebody else below it stays', async () => {
+    const driver = scripted(`
+      case "$*" in
+        *origin*) echo tank/b@now ;;
+        list*) printf 'tank/b@auto\\n${CLONE}/below@auto\\n' ;;
+        destroy*) ${hasChildren} ;;
+      esac`);
+    await expect(driver.destroyClone(CLONE, signal())).rejects.toMatchObject({
+      msgKey: 'zfs_failed',
+      params: { command: 'destroy', reason: `cannot destroy '${CLONE}': volume has children` },
+    });
+    expect(calls().filter(call => call.startsWith('destroy'))).toEqual([`destroy ${CLONE}`]);
+  });
+});
+
 describe('snapshots', () => {
   test('of one pool are one call, of each pool another', async () => {
     await scripted('exit 0').snapshot(['tank/a', 'fast/x', 'tank/b'], 'now', { owner: ID }, signal());

@@ -213,8 +213,10 @@ export class ZfsDriver {
   }
 
   /**
-   * Destroys a clone; one that does not exist is destroyed already. Waits for whom it is being closed by.
-   * @throws VirtkeepError zfs_failed when it stays busy, or is not a clone: an original is never destroyed
+   * Destroys a clone with its own snapshots: a program that snapshots all datasets makes them of clones, too. One that does not exist is
+   * destroyed already. Waits for whom it is being closed by.
+   * @throws VirtkeepError zfs_failed when it stays busy, has datasets below it, or is not a clone: an original is never destroyed;
+   *   zfs_clone_exists for a clone of one of its snapshots
    */
   async destroyClone(dataset: string, signal: AbortSignal): Promise<void> {
     const origin = await this.#tools.zfs(['list', '-H', '-o', 'origin', requireDataset(dataset)], signal);
@@ -230,11 +232,20 @@ export class ZfsDriver {
       async () => {
         const answer = await this.#tools.zfs(['destroy', dataset], signal);
         if (answer.code === 0 || isAbsent(answer)) return true;
-        if (!/busy/.test(answer.stderr)) throw refused('destroy', answer);
+        const wasHeld =
+          /has children/.test(answer.stderr) && (await this.#destroySnapshotsOf(dataset, signal));
+        if (!wasHeld && !/busy/.test(answer.stderr)) throw refused('destroy', answer);
         last = reasonIn(answer);
         return null;
       },
     );
+  }
+
+  /** @returns whether there was one */
+  async #destroySnapshotsOf(dataset: string, signal: AbortSignal): Promise<boolean> {
+    const own = (await this.snapshots([], signal)).filter(({ name }) => name.startsWith(`${dataset}@`));
+    for (const { name } of own) await this.destroySnapshot(name, '', signal);
+    return own.length > 0;
   }
 
   /**

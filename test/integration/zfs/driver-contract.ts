@@ -115,6 +115,23 @@ export function zfsDriverContract(ground: Ground): void {
     await driver.destroySnapshot(`${first.dataset}@instant`, 'web', signal());
   });
 
+  test('a clone that was snapshotted goes with its snapshots', async () => {
+    const { driver, first } = ground;
+    await driver.snapshot([first.dataset], 'instant', {}, signal());
+    const dataset = cloneNameFor(first.dataset, newId());
+    const like = await place(first);
+    await driver.clone(`${first.dataset}@instant`, like, { dataset, properties: {} }, signal());
+    for (const name of ['hourly', 'daily'])
+      await driver.snapshot([first.dataset, dataset], name, {}, signal());
+    await driver.destroyClone(dataset, signal());
+    expect(await driver.clones([], signal())).toEqual([]);
+    const left = await driver.snapshots([], signal());
+    expect(left.map(({ name }) => name).sort()).toEqual(
+      ['daily', 'hourly', 'instant'].map(name => `${first.dataset}@${name}`),
+    );
+    for (const { name } of left) await driver.destroySnapshot(name, 'web', signal());
+  });
+
   test('an original is never destroyed', async () => {
     await expect(ground.driver.destroyClone(ground.first.dataset, signal())).rejects.toMatchObject({
       msgKey: 'zfs_failed',
