@@ -1,10 +1,9 @@
 /** The guest's agent as a backup needs it: does it answer, are the file systems frozen, thaw them. */
 import type { Domain } from '@virtkeep/node-libvirt';
 import { sleep } from '@virtkeep/shared/abort';
-import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
-import { isNoDomain } from '../libvirt/errors.ts';
-import { ABSENT_KEYS } from './failures.ts';
+import { isAbsent } from './failures.ts';
 import { guestCommand } from './session.ts';
 
 const RETRY_MS = 1000;
@@ -30,8 +29,8 @@ export async function isFrozen(domain: Domain, signal?: AbortSignal): Promise<bo
 
 /**
  * Makes sure that the guest is not frozen: asks, thaws, asks again, until the agent says "thawed". An agent that was
- * killed while frozen is waited for (it reports frozen again when it is back, and thaws). A guest that is off or has
- * no agent at all is not frozen.
+ * killed while frozen is waited for (it reports frozen again when it is back, and thaws), and so is a guest that is
+ * suspended: it goes on as it was. One that is off or has no agent at all is not frozen.
  * @throws VirtkeepError guest_thaw_failed when the signal fires before
  */
 export async function ensureThawed(domain: Domain, signal: AbortSignal, log: Logger): Promise<void> {
@@ -47,15 +46,11 @@ export async function ensureThawed(domain: Domain, signal: AbortSignal, log: Log
       if (!(await isFrozen(domain))) return;
       reason = 'it still reports frozen';
     } catch (error) {
-      if (isGone(error)) return;
+      if (isAbsent(error)) return;
       reason = reasonOf(error);
       if (attempt % 10 === 1)
         log.warn('the guest agent cannot be asked to thaw', { domain: domain.uuid, reason });
     }
     await sleep(RETRY_MS, signal).catch(() => {});
   }
-}
-
-function isGone(error: unknown): boolean {
-  return hasKey(error, ...ABSENT_KEYS) || isNoDomain(error);
 }

@@ -10,8 +10,8 @@ import {
   isLibvirtError,
   type LibvirtError,
 } from '@virtkeep/node-libvirt';
-import { isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
-import { fromLibvirt } from '../libvirt/errors.ts';
+import { hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromLibvirt, isNoDomain } from '../libvirt/errors.ts';
 
 /** The command that failed. */
 export interface GuestRequest {
@@ -68,8 +68,14 @@ async function isThawed(domain: Domain): Promise<boolean> {
   }
 }
 
-/** The errors that tell that a guest cannot be frozen: there is none, it is off or paused, or it has no channel. */
-export const ABSENT_KEYS = ['domain_not_found', 'guest_off', 'guest_no_channel'] as const;
+/**
+ * Whether the error tells that nothing in the guest is frozen or open: there is none, it is off, or it has no channel. One that is
+ * suspended goes on as it was.
+ */
+export function isAbsent(error: unknown): boolean {
+  if (hasKey(error, 'guest_off')) return error.params.state === 'off';
+  return hasKey(error, 'domain_not_found', 'guest_no_channel') || isNoDomain(error);
+}
 
 async function stateFailure(error: LibvirtError, request: GuestRequest): Promise<VirtkeepError> {
   const domain = nameOf(request.domain);

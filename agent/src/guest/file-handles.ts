@@ -8,7 +8,7 @@ import { orAborted } from '@virtkeep/shared/abort';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { KiB } from '@virtkeep/shared/units';
-import { ABSENT_KEYS, nameOf } from './failures.ts';
+import { isAbsent, nameOf } from './failures.ts';
 import { nonsense } from './programs.ts';
 import type { GuestRecords } from './records.ts';
 import { type CommandOptions, guestCommand } from './session.ts';
@@ -142,7 +142,7 @@ export class FileHandles {
       log.info('an abandoned file of a guest was closed', { domain: id, handle });
     } catch (error) {
       // its agent does not know it any more, or there is no guest
-      const isOver = isGivenUp || hasKey(error, 'guest_agent_failed', ...ABSENT_KEYS);
+      const isOver = isGivenUp || isAbsent(error) || hasKey(error, 'guest_agent_failed');
       if (!isOver) {
         log.debug('an abandoned file of a guest is not closed yet', { domain: id, reason: reasonOf(error) });
         return;

@@ -575,6 +575,31 @@ describe('failure and cancel', () => {
     expect(journal.effects(id)).toEqual([]);
   });
 
+  test('a guest that cannot be thawed yet is asked again and again, and keeps nothing else', async () => {
+    const tries: string[] = [];
+    let answers = false;
+    const thawing = async (effect: Effect, signal: AbortSignal) => {
+      tries.push(effect.type);
+      if (effect.type === 'frozen_guest' && !answers) await untilAborted(signal);
+    };
+    const times = { ...TIMES, patienceMs: 1, thawTimeoutMs: 5, maxDelayMs: 3_600_000 };
+    runner = newRunner({ undoEffect: thawing, times });
+    const { id } = runner.start(
+      options(async context => {
+        context.effects.begin(file('/a'), 'failure');
+        context.effects.begin({ type: 'frozen_guest', domainId: DOMAIN }, 'always');
+        throw new VirtkeepError('canceled');
+      }),
+    );
+    await ended(id);
+    expect(tries.slice(0, 2)).toEqual(['frozen_guest', 'file']);
+    // delays that double would be hours by then
+    await until(() => tries.length >= 22);
+    answers = true;
+    await until(() => runner.holderOf('domain', DOMAIN) === undefined);
+    expect(tries.filter(type => type === 'file')).toHaveLength(1);
+  });
+
   test('a VM that runs from an archive keeps its operation running until it has its data', async () => {
     let tries = 0;
     undoFails = effect => effect.type === 'instant_pull' && ++tries > 0;

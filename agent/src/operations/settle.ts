@@ -11,8 +11,10 @@ export interface SettleTimes {
   /** Delay before a second try; doubles up to `maxDelayMs`. */
   minDelayMs: number;
   maxDelayMs: number;
-  /** Bound of one undo of one effect. Merging a large overlay may take hours. */
+  /** Bound of one undo of one effect, unless it moves data. */
   undoTimeoutMs: number;
+  /** The same of one try to thaw a guest, which waits until it answers: what comes behind it then goes on. */
+  thawTimeoutMs: number;
 }
 
 const DEFAULT_TIMES: SettleTimes = {
@@ -20,6 +22,7 @@ const DEFAULT_TIMES: SettleTimes = {
   minDelayMs: 1_000,
   maxDelayMs: 300_000,
   undoTimeoutMs: 6 * 3_600_000,
+  thawTimeoutMs: 120_000,
 };
 
 /**
@@ -36,6 +39,8 @@ const MOVES_DATA: readonly Effect['type'][] = [
   'changed_disks',
   'instant_pull',
 ];
+
+const FROZEN_GUEST: Effect['type'] = 'frozen_guest';
 
 /**
  * The end of an operation: its effects are undone and its final state is written. The same for an operation that has
@@ -77,7 +82,10 @@ export class Settler {
     const backoff = this.#backoff();
     for (;;) {
       await this.#pause(backoff.next());
-      if ((await this.#tryOnce(operation)).length === 0) return;
+      const failures = await this.#tryOnce(operation);
+      if (failures.length === 0) return;
+      // a guest that goes on with frozen file systems hangs until it is asked
+      if (failures.some(({ what }) => what === FROZEN_GUEST)) backoff.reset();
     }
   }
 
@@ -99,10 +107,12 @@ export class Settler {
   }
 
   async #tryOnce(operation: ActiveOperation): Promise<UndoFailure[]> {
-    const signalOf = ({ type }: Effect) =>
-      MOVES_DATA.includes(type)
-        ? this.#closing
-        : AbortSignal.any([this.#closing, AbortSignal.timeout(this.#times.undoTimeoutMs)]);
+    const signalOf = ({ type }: Effect) => {
+      if (MOVES_DATA.includes(type)) return this.#closing;
+      const { undoTimeoutMs, thawTimeoutMs } = this.#times;
+      const timeoutMs = type === FROZEN_GUEST ? thawTimeoutMs : undoTimeoutMs;
+      return AbortSignal.any([this.#closing, AbortSignal.timeout(timeoutMs)]);
+    };
     const failures = await operation.effects
       .undoAll(signalOf, () => operation.windDown())
       .catch((error: unknown) => [{ what: 'journal', reason: reasonOf(error) }]);
