@@ -91,7 +91,7 @@ export class ScriptedLibvirt {
     if (known) known.config = xml;
     else
       this.machines.set(uuid, {
-        ...{ uuid, name, config: xml, live: null, states: new Map(), current: null },
+        ...{ uuid, name, config: xml, live: null, saved: null, states: new Map(), current: null },
         ...{ suspended: false, frozen: false, keepsDisks: false, mirrors: new Set() },
       });
     return { uuid, name };
@@ -149,7 +149,9 @@ export class ScriptedLibvirt {
       case 'virDomainRename':
         return this.#rename(machine, args[0] as string);
       case 'virDomainHasManagedSaveImage':
-        return false;
+        return machine.saved !== null;
+      case 'virDomainManagedSaveGetXMLDesc':
+        return machine.saved;
       case 'virDomainSetMetadata':
         return this.#setMetadata(machine, args[1] as string | null, args[4] as number);
       case 'virDomainAttachDeviceFlags':

@@ -17,6 +17,8 @@ export interface Machine {
   config: string | null;
   /** What runs; null: it is off. */
   live: string | null;
+  /** What its saved memory goes on with; null: it has none. */
+  saved: string | null;
   /** XML by name. */
   states: Map<string, string>;
   current: string | null;

@@ -5,7 +5,7 @@ import { isLent, lentDiskIdOf } from './lent-disk.ts';
 import type { Attachment } from './metadata.ts';
 
 /**
- * The disks of other domains in this definition. One that the metadata does not know (it was lost) is known by its alias;
+ * The disks of other domains in this definition, each once. One that the metadata does not know (it was lost) is known by its alias;
  * its owner then is unknown, an empty text, unless `ownerOf` knows it.
  * @param ownerOf the domain that lends the disk, from the loans of the others
  */
@@ -13,9 +13,9 @@ export function attachmentsOf(
   { disks, metadata }: Pick<DomainConfig, 'disks' | 'metadata'>,
   ownerOf: (diskId: string) => string | undefined = () => undefined,
 ): Attachment[] {
-  return disks
+  const found = disks
     .filter(disk => isLent(disk, metadata))
-    .flatMap(disk => {
+    .flatMap((disk): Attachment[] => {
       const record = recordOf(disk, metadata.attachments);
       if (record) return [{ ...record, targetDev: disk.targetDev, path: disk.path ?? record.path }];
       const diskId = lentDiskIdOf(disk.alias);
@@ -25,6 +25,7 @@ export function attachmentsOf(
       const attachedId = attachedIdOf(diskId, undefined, path);
       return [{ diskId, ownerId, attachedId, targetDev, path, thinClone: false }];
     });
+  return found.filter(({ diskId }, index) => found.findIndex(other => other.diskId === diskId) === index);
 }
 
 /** What the metadata says of a disk: by the original's id in its alias, else by its path. */

@@ -1,8 +1,10 @@
 import { expect, test } from '@jest/globals';
 import { type Domain, DomainStateCode, LibvirtError } from '@virtkeep/node-libvirt';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { lentDiskXml } from '../domain-xml/index.ts';
 import type { SavedState } from '../snapshots/index.ts';
 import { type DomainFacts, readDomainFacts } from './domain-facts.ts';
+import { domainMessage } from './messages.ts';
 
 const INVALID_ARG = 8;
 const OPERATION_FAILED = 9;
@@ -90,4 +92,36 @@ test('what was told with all others is not asked again, unless it is something n
   expect(asked.splice(0).sort()).toEqual(['persistent', 'state', 'states', 'xml']);
   expect(await readDomainFacts(domain, first, { ...told, power: undefined })).toBe(first);
   expect(asked.sort()).toEqual(['state', 'xml']);
+});
+
+test('a VM whose memory is saved has the disk of another that it goes on with, although its definition has it no more', async () => {
+  const id = '11111111-2222-4333-8444-555555555555';
+  const note = `<v:attachment disk='${id}' owner='${id}' attached='${id}' target='vdb' path='/pool/frozen'/>`;
+  const metadata = `<metadata><v:domain xmlns:v='urn:virtkeep:domain:1'>${note}</v:domain></metadata>`;
+  const disk = lentDiskXml({
+    diskId: id,
+    path: '/pool/frozen',
+    format: 'qcow2',
+    block: false,
+    targetDev: 'vdb',
+  });
+  const xmlWith = (devices: string) =>
+    `<domain type='kvm'><name>vm</name>${metadata}<memory>1</memory><devices>${devices}</devices></domain>`;
+  let hasSaved = true;
+  const domain = {
+    ...domainWithout(0),
+    state: async () => ({ state: DomainStateCode.SHUTOFF }),
+    xml: async () => xmlWith(''),
+    snapshots: async () => [],
+    hasManagedSave: async () => hasSaved,
+    managedSaveXml: async () => xmlWith(disk),
+  } as unknown as Domain;
+  const attached = async () => {
+    const facts = await readDomainFacts(domain);
+    const { attachments } = domainMessage(facts!, { pools: [], disks: undefined, lockedBy: '' });
+    return attachments.map(({ diskId, targetDev }) => [diskId, targetDev]);
+  };
+  expect(await attached()).toEqual([[id, 'vdb']]);
+  hasSaved = false;
+  expect(await attached()).toEqual([]);
 });

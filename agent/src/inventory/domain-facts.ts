@@ -2,6 +2,7 @@ import { type Domain, DomainStateCode, type Snapshot, SnapshotList } from '@virt
 import { hasKey } from '@virtkeep/shared/errors';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type DomainConfig, parseDomain } from '../domain-xml/index.ts';
+import { savedXml } from '../images/index.ts';
 import { snapshotXml } from '../libvirt/domains.ts';
 import { isNoDomain, isUnlistable } from '../libvirt/errors.ts';
 import { type SavedState, savedStateOf } from '../snapshots/index.ts';
@@ -19,6 +20,8 @@ export interface DomainFacts {
   xml: string;
   /** Undefined when the XML cannot be read (the domain is listed with its name alone). */
   config?: DomainConfig | undefined;
+  /** What it goes on with, when its memory was saved while it had disks of others. */
+  saved?: DomainConfig | undefined;
   power: PowerState;
   persistent: boolean;
   /** The saved states, parents first. */
@@ -54,11 +57,13 @@ export async function readDomainFacts(
       believed.hasStates === false ? [] : readStates(domain, old?.savedStates),
     ]);
     const config = old?.xml === xml ? old.config : tryParse(xml);
+    const saved = config && power === PowerState.OFF ? await readSaved(domain, config) : undefined;
     return keepIfEqual(old, {
       uuid: domain.uuid,
       name: config?.name ?? domain.name,
       xml,
       config,
+      saved,
       power,
       persistent,
       savedStates,
@@ -71,6 +76,13 @@ export async function readDomainFacts(
 
 async function readPower(domain: Domain): Promise<PowerState> {
   return powerStateOf((await domain.state()).state);
+}
+
+/** Asked only where the metadata tells of disks of others: what a guest kept is in its memory alone, and stays noted for as long. */
+async function readSaved(domain: Domain, { metadata }: DomainConfig): Promise<DomainConfig | undefined> {
+  if (metadata.attachments.length === 0) return undefined;
+  const [xml] = await savedXml(domain);
+  return xml === undefined ? undefined : tryParse(xml);
 }
 
 /**

@@ -67,10 +67,12 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
       .filter(state => !state.name.startsWith(AUTOMATIC_PREFIX))
       .map(state => savedStateMessage(facts.uuid, state, record)),
     attachments: config
-      ? attachmentsOf(config, scope.ownerOf).map(({ detaching = false, ...attachment }) => ({
-          ...attachment,
-          detaching,
-        }))
+      ? attachmentsOf(formOf(config, facts.saved), scope.ownerOf).map(
+          ({ detaching = false, ...attachment }) => ({
+            ...attachment,
+            detaching,
+          }),
+        )
       : [],
     loans: (config?.metadata.loans ?? []).map(
       ({ diskId: id, borrowerId, borrowerNodeId = '', mark = '' }) => ({
@@ -92,6 +94,11 @@ export function domainMessage(facts: DomainFacts, scope: DomainScope): Domain {
     // given when it is shown
     revision: 0n,
   };
+}
+
+/** With the disks that its saved memory goes on with. */
+function formOf({ disks, metadata }: DomainConfig, saved: DomainConfig | undefined) {
+  return { disks: [...disks, ...(saved?.disks ?? [])], metadata };
 }
 
 /** A disk of the domain itself: neither a drive, nor a LUN, nor another domain's. */

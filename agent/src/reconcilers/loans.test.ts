@@ -27,6 +27,7 @@ async function started(isActive: boolean, looks = [ownerXml]): Promise<StartOpti
     isActive: async () => isActive,
     isPersistent: async () => true,
     state: async () => ({ state }),
+    hasManagedSave: async () => false,
     xml: async () => looks[Math.min(looked, looks.length) - 1]!,
     findSnapshot: async () => null,
   };

@@ -5,7 +5,7 @@ import type { Logger } from '@virtkeep/shared/log';
 import { type DomainConfig, type LentDisk, lentDiskIdOf, lentDiskXml } from '../../domain-xml/index.ts';
 import { hasNoSlot, isNoDomain } from '../../libvirt/errors.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { type Party, readParty } from './lender.ts';
+import { disksOfParty, type Party, readParty } from './lender.ts';
 import { requireParty } from './parties.ts';
 
 /** So often the domain may be started or stopped by others while it gets the disk. */
@@ -70,7 +70,7 @@ export async function unplug(
   await take(domain, config?.disks.filter(isMeant), Affect.CONFIG, log);
   await take(domain, live?.disks.filter(isMeant), Affect.LIVE, log);
   const after = await readParty(libvirt(), domainId);
-  return !after || !(after.live ?? after.config)!.disks.some(isMeant);
+  return !after || !disksOfParty(after).some(isMeant);
 }
 
 async function take(

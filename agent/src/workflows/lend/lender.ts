@@ -10,6 +10,7 @@ import {
   isLent,
   parseDomain,
 } from '../../domain-xml/index.ts';
+import { savedXml } from '../../images/index.ts';
 import { firstOwnLayer } from '../../inventory/disk-facts.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
 import { type PoolRecord, poolOfPath } from '../../pools/index.ts';
@@ -24,6 +25,8 @@ export interface Party {
   live: DomainConfig | undefined;
   /** The definition; undefined when the domain is transient. */
   config: DomainConfig | undefined;
+  /** What its next start goes on with, while it is off and its memory is saved. */
+  saved: DomainConfig | undefined;
   metadata: DomainMetadata;
 }
 
@@ -34,14 +37,21 @@ export function readParty(libvirt: Libvirt, domainId: string): Promise<Party | u
     const [active, persistent] = [await domain.isActive(), await domain.isPersistent()];
     const live = active ? parseDomain(await domain.xml(), domain.name) : undefined;
     const config = persistent ? parseDomain(await domain.xml(DomainXml.INACTIVE), domain.name) : undefined;
+    const [savedText] = active ? [] : await savedXml(domain);
+    const saved = savedText === undefined ? undefined : parseDomain(savedText, domain.name);
     const { name, metadata } = (live ?? config)!;
-    return { domain, name, active, live, config, metadata };
+    return { domain, name, active, live, config, saved, metadata };
   }, undefined);
 }
 
-/** What the domain has of others: the running form is the truth, the definition when it is off. */
-export function attachmentsOfParty({ live, config }: Party): Attachment[] {
-  return attachmentsOf((live ?? config)!);
+/** The disks that the domain has: the running form is the truth; while it is off its definition, and what its saved memory goes on with. */
+export function disksOfParty({ live, config, saved }: Party): DiskConfig[] {
+  return live?.disks ?? [...config!.disks, ...(saved?.disks ?? [])];
+}
+
+/** What the domain has of others. */
+export function attachmentsOfParty(party: Party): Attachment[] {
+  return attachmentsOf({ disks: disksOfParty(party), metadata: party.metadata });
 }
 
 /**

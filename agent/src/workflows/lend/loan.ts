@@ -17,7 +17,7 @@ import { writeMetadata } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { unplug } from './device.ts';
 import { freezerOf } from './freezers.ts';
-import { attachmentsOfParty, type Party, readParty } from './lender.ts';
+import { attachmentsOfParty, disksOfParty, type Party, readParty } from './lender.ts';
 import { readLender } from './parties.ts';
 import { closeStaleImages } from './stale-images.ts';
 
@@ -100,7 +100,7 @@ export async function endLoan(
   const borrower = await readParty(dependencies.libvirt(), key.borrowerId);
   if (borrower) {
     const isMeant = isDiskOf(borrower, key.diskId);
-    if ((borrower.live ?? borrower.config)!.disks.some(isMeant)) return;
+    if (disksOfParty(borrower).some(isMeant)) return;
     // a running domain may have lost it while its definition still names it
     if (borrower.config?.disks.some(isMeant))
       await unplug(dependencies, key.borrowerId, isMeant, options.log);
