@@ -99,7 +99,7 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
     'extendOtherwise',
   ],
   loan: ['attach', 'detach', 'lendAway', 'reconcileLoans'],
-  removed_state: ['removeState', 'fullBackup', 'increment'],
+  removed_state: ['removeState', 'fullBackup', 'increment', 'reconcileLoans'],
   revert: ['revert'],
   unused_layers: ['revert'],
   appended_archive: ['increment', 'extendOtherwise'],

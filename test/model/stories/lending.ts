@@ -4,12 +4,14 @@ import { join } from 'node:path';
 import { expect } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { diskId as idOfFile } from '../../../agent/src/disks/index.ts';
-import { isLent, parseDomain } from '../../../agent/src/domain-xml/index.ts';
+import { isLent, NO_METADATA, parseDomain } from '../../../agent/src/domain-xml/index.ts';
+import { writeMetadata } from '../../../agent/src/snapshots/index.ts';
 import type { Workflow } from '../../../agent/src/workflows/context.ts';
 import { attachDiskWorkflow } from '../../../agent/src/workflows/lend/attach.ts';
 import { detachDiskWorkflow } from '../../../agent/src/workflows/lend/detach.ts';
 import { lendDiskWorkflow, returnDiskWorkflow } from '../../../agent/src/workflows/lend/lend.ts';
 import { reconcileLoansWorkflow } from '../../../agent/src/workflows/lend/reconcile.ts';
+import type { LoanAction } from '../../../agent/src/workflows/lend/reconcile-plan.ts';
 import type { Machine } from '../scripted-machine.ts';
 import type { BuildStory, Random } from '../undo-model.ts';
 import type { World } from '../world.ts';
@@ -159,19 +161,26 @@ export const lendAway: BuildStory = async (world, random) => {
   });
 };
 
-/** The borrower is gone, by other means. */
+/** The borrower is gone, by other means, or the owner does not know any more that it lent a disk. */
 export const reconcileLoans: BuildStory = async (world, random) => {
   const parties = await makeParties(world, random);
-  const then = (await parties.owner.view())[0]!;
+  const { owner, borrower, key } = parties;
+  const then = (await owner.view())[0]!;
   const files = world.files();
   await perform(world, parties.attach);
-  await parties.owner.write(1, 2);
-  world.scripted.machines.delete(parties.borrower.machine.uuid);
-  const due = [{ do: 'end', ...parties.key } as const];
+  await owner.write(1, 2);
+  world.scripted.machines.delete(borrower.machine.uuid);
+  const isNoted = random(2) === 1;
+  if (!isNoted) await writeMetadata(await world.scripted.libvirt.domainByUuid(key.ownerId), NO_METADATA);
+  const { ownerId } = key;
+  const due: LoanAction[] = isNoted
+    ? [{ do: 'end', ...key }]
+    : [{ do: 'release', ownerId, diskId: '', borrowerId: '' }];
+  const isDue = () => (isNoted ? loansOf(owner.machine).length > 0 : owner.machine.states.size > 0);
   const workflow = () => reconcileLoansWorkflow(world.dependencies, due, async () => due);
   return storyOf(world, parties, { then, points: 340, workflow }, async committed => {
     // what was not even begun is the reconciler's next look
-    if (!committed && loansOf(parties.owner.machine).length > 0) await perform(world, workflow);
+    if (!committed && isDue()) await perform(world, workflow);
     nothingIsLent(world, parties, files);
   });
 };

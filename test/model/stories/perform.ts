@@ -16,6 +16,7 @@ import { ALONE, silent, type World } from '../world.ts';
 export async function perform(
   world: World,
   workflowOf: (operationId: string) => Workflow,
+  undoEffect = undoEffects(world.dependencies),
 ): Promise<Record<string, unknown>> {
   const path = join(world.root, 'performed.db');
   const journal = new Journal(path);
@@ -24,7 +25,6 @@ export async function perform(
   });
   const record = { message, fingerprint: '', locks: [], committed: false };
   journal.insertOperation(record);
-  const undoEffect = undoEffects(world.dependencies);
   const faults = { active: false, reach: async () => {}, middle: () => undefined } as never;
   const operation = new ActiveOperation(record, {
     ...{ journal, undoEffect, faults, log: silent, changed: () => {} },

@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import type { LooseLayer } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
 import type { ChainPicture } from './picture.ts';
-import { nextMergeStep } from './plan.ts';
+import { nextMergeStep, removalRefusal } from './plan.ts';
 import type { MergeStep } from './step.ts';
 
 const [BASE, LAYER, ABOVE, OVERLAY] = ['/p/base', '/p/layer', '/p/above', '/p/overlay'];
@@ -118,4 +118,20 @@ test('a layer whose merge is not known to be done holds up no deletion, and is t
   );
   expect(steps.at(-1)).toEqual({ do: 'done', left: [expect.stringContaining(ABOVE!)] });
   expect(removed(steps)).toEqual([]);
+});
+
+test('a state is not deleted while the disk that may stand on its file is not there', () => {
+  const state = stateOf('mine', LAYER!, ABOVE!);
+  const config = new Map([['vda', ABOVE!]]);
+  const nothing = new Map<string, string | null>();
+  const isRefused = (files: ChainPicture['files'], change: Partial<ChainPicture>) =>
+    removalRefusal(picture({ ...change, files, states: [OLDER, state] }, []), state)?.includes(ABOVE!) ??
+    false;
+  expect(isRefused(nothing, { config })).toBe(true);
+  expect(isRefused(nothing, { live: new Map([['vda', at(ABOVE!)]]) })).toBe(true);
+  expect(isRefused(all, { config })).toBe(false);
+  // an image in a drive may be gone for good
+  expect(isRefused(all, { config: new Map([...config, ['sda', '/p/gone.iso']]) })).toBe(false);
+  // and so may the disk that it was
+  expect(isRefused(nothing, {})).toBe(false);
 });

@@ -87,7 +87,11 @@ const ARCHIVE = /\.tar(\.zst)?$/;
 export function removalRefusal(picture: ChainPicture, state: SavedState): string | null {
   const busy = heldReason(picture) ?? blockJobOf(picture);
   if (busy !== null) return busy;
-  for (const { path } of keptFiles(state)) {
+  for (const { targetDev, path } of keptFiles(state)) {
+    const top = picture.live.get(targetDev)?.path ?? picture.config.get(targetDev);
+    // its pool may only not be mounted: the state would be forgotten, and nothing be found that is to be merged
+    if (top !== undefined && !picture.files.has(top))
+      return `${top}, which may stand on what "${state.name}" keeps, is not there`;
     if (ARCHIVE.test(path)) return `"${state.name}" stands directly on the archive ${path}`;
     for (const file of [path, ...readersOf(picture, path)]) {
       const user = picture.foreign.get(file);

@@ -8,7 +8,7 @@ import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { hold, sourceFor } from './attach.ts';
 import { readParty } from './lender.ts';
-import { endAtOwner, isSame, type LoanKey, noteLoan } from './loan.ts';
+import { isSame, type LoanKey, noteLoan } from './loan.ts';
 import { requireParty } from './parties.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
@@ -77,9 +77,9 @@ async function giveBack(
   await context.step('release', async () => {
     await requireOver(dependencies, key, mark, context.signal);
     const handle = context.effects.begin({ type: 'loan', ...key, unplug: false, keepClone: false }, 'always');
-    await endAtOwner(dependencies, key, false, context);
+    // as after a crash: it waits for what the owner's disks lie on
+    await handle.undo(context.signal);
     context.commit();
-    handle.keep();
   });
 }
 

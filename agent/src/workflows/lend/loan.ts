@@ -91,7 +91,7 @@ export async function takeBack(
  * @param keepClone the clone (on zfs) stays and holds the instant; the loan then stands for it
  * @throws VirtkeepError snapshot_remove_failed, zfs_failed; LibvirtError: tried again
  */
-export async function endLoan(
+async function endLoan(
   dependencies: WorkflowDependencies,
   key: LoanKey,
   keepClone: boolean,
@@ -117,7 +117,7 @@ export async function endLoan(
 }
 
 /** The owner's part: also of a loan to another node. Nothing to do when the owner is not here. Idempotent. */
-export async function endAtOwner(
+async function endAtOwner(
   dependencies: WorkflowDependencies,
   { ownerId, diskId, borrowerId }: LoanKey,
   keepClone: boolean,

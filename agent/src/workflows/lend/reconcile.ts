@@ -1,10 +1,11 @@
 /** Puts loans right that others have changed: what the reconciler found, done under the locks of the domains. */
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { fromLibvirt } from '../../libvirt/errors.ts';
+import { LENDING_STATE } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { freezerOf } from './freezers.ts';
-import { endAtOwner, endLoan, noteLoan, takeBack } from './loan.ts';
+import { noteLoan, takeBack } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
 import { type LoanAction, stillDue } from './reconcile-plan.ts';
 
@@ -64,23 +65,50 @@ async function settle(
     case 'note':
       await noteLoan(await requireParty(dependencies, ownerId), { diskId, borrowerId });
       return true;
-    case 'look_at_clone':
-    case 'release': {
-      const lender = await readLender(
-        dependencies,
-        await requireParty(dependencies, ownerId),
-        context.signal,
-      );
-      const freezer = await freezerOf(dependencies, lender, context);
-      if (action.do === 'release') await freezer.release(lender, context);
-      else if (!(await freezer.cloneExists(lender, diskId, borrowerId, context)))
-        await endAtOwner(dependencies, key, false, context);
+    case 'look_at_clone': {
+      const { lender, freezer } = await freezerAt(dependencies, ownerId, context);
+      if (!(await freezer.cloneExists(lender, diskId, borrowerId, context)))
+        await end(dependencies, key, context);
       return true;
     }
+    case 'release':
+      await release(dependencies, ownerId, context);
+      return true;
   }
 }
 
-/** Declared before, so that a crash in the middle is completed before anything else may touch the domains. */
+async function freezerAt(dependencies: WorkflowDependencies, ownerId: string, context: OperationContext) {
+  const owner = await requireParty(dependencies, ownerId);
+  const lender = await readLender(dependencies, owner, context.signal);
+  return { lender, freezer: await freezerOf(dependencies, lender, context) };
+}
+
+/**
+ * A saved state is forgotten before its layers are merged: what is cut off then, no look at libvirt would find. One that is still listed is
+ * found by the next look, and holds nobody up until then.
+ */
+async function release(
+  dependencies: WorkflowDependencies,
+  ownerId: string,
+  context: OperationContext,
+): Promise<void> {
+  const state = { domainId: ownerId, name: LENDING_STATE, countsAsDeletion: false };
+  const handle = context.effects.begin({ type: 'removed_state', ...state }, 'always');
+  try {
+    await handle.undo(context.signal);
+  } catch (error) {
+    const { domain } = await requireParty(dependencies, ownerId);
+    if (await domain.findSnapshot(LENDING_STATE)) handle.keep();
+    throw error;
+  }
+  const { lender, freezer } = await freezerAt(dependencies, ownerId, context);
+  if (await freezer.find(lender, context)) await freezer.release(lender, context);
+}
+
+/**
+ * Declared before, so that a crash in the middle is completed before anything else may touch the domains; and done as that would be, so
+ * that it waits for what the owner's disks lie on.
+ */
 async function end(
   dependencies: WorkflowDependencies,
   key: { ownerId: string; diskId: string; borrowerId: string },
@@ -88,8 +116,7 @@ async function end(
 ): Promise<void> {
   const keepClone = await keepsClone(dependencies, key);
   const handle = context.effects.begin({ type: 'loan', ...key, unplug: false, keepClone }, 'always');
-  await endLoan(dependencies, key, keepClone, context);
-  handle.keep();
+  await handle.undo(context.signal);
 }
 
 /** The detaching that the guest did not follow at once was asked for by the clone's id. */

@@ -42,11 +42,11 @@ export function zfsFreezer({ libvirt, zfs }: ZfsFreezerOptions): DiskFreezer {
 
     async serves(lender, options) {
       if (lender.template || !(await zfs.isPresent())) return false;
+      // also while nothing is mounted, by which the places of its disks are found
+      if ((await find(lender, options)) !== null) return true;
       const written = lender.disks.filter(disk => !disk.readonly);
       const places = await Promise.all(written.map(({ path }) => zfs.placeOf(path, options.signal)));
-      if (places.every(place => place === null)) return false;
-      if ((await find(lender, options)) !== null) return true;
-      if (places.includes(null)) return false;
+      if (places.length === 0 || places.includes(null)) return false;
       // what was lent before the disks came to zfs is given back the way it was lent
       const domain = await libvirt().domainByUuid(lender.id);
       return (await domain.findSnapshot(LENDING_STATE)) === null;
