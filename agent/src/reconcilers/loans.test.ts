@@ -2,6 +2,7 @@ import { expect, test } from '@jest/globals';
 import { DomainStateCode, type Libvirt } from '@virtkeep/node-libvirt';
 import type { Logger } from '@virtkeep/shared/log';
 import type { OperationRunner, StartOptions } from '../operations/runner.ts';
+import { NO_OTHER_NODES } from '../other-nodes.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { LoanReconciler } from './loans.ts';
 
@@ -30,6 +31,8 @@ async function started(isActive: boolean, looks = [ownerXml]): Promise<StartOpti
     hasManagedSave: async () => false,
     xml: async () => looks[Math.min(looked, looks.length) - 1]!,
     findSnapshot: async () => null,
+    currentSnapshot: async () => null,
+    snapshots: async () => [],
   };
   const domains = async () => {
     looked += 1;
@@ -41,7 +44,9 @@ async function started(isActive: boolean, looks = [ownerXml]): Promise<StartOpti
   const reconciler = new LoanReconciler({
     link: { connected: true, get: () => libvirt as unknown as Libvirt, onChange: () => () => {} },
     runner: { draining: false, start: resolve } as unknown as OperationRunner,
-    workflows: { zfs: {} } as unknown as WorkflowDependencies,
+    workflows: {
+      ...{ zfs: {}, libvirt: () => libvirt, pools: async () => [], otherNodes: NO_OTHER_NODES },
+    } as unknown as WorkflowDependencies,
     log,
     retryMs: 1,
   });

@@ -13,6 +13,7 @@ import type { OperationRunner } from '../operations/runner.ts';
 import { type ZfsHoldings, zfsHoldings } from '../snapshots/index.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
+import { withoutRead } from '../workflows/lend/instant-use.ts';
 import { reconcileLoansWorkflow } from '../workflows/lend/reconcile.ts';
 import {
   type HeldRelease,
@@ -188,7 +189,8 @@ export class LoanReconciler {
 
   async #dueNow(): Promise<LoanAction[]> {
     const { views, unread } = await this.#views();
-    return planReconciliation(views, unread);
+    const due = planReconciliation(views, unread);
+    return withoutRead(this.#dependencies.workflows, due, AbortSignal.timeout(LOOK_TIMEOUT_MS));
   }
 
   #tellHeld(held: readonly HeldRelease[]): void {

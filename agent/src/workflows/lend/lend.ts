@@ -1,12 +1,11 @@
 /** The owner's side of a loan to a domain of another node: the instant and the note here, the disk there. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
-import { useElsewhere } from '../../images/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
-import { LENDING_STATE, loadStates } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { hold, sourceFor } from './attach.ts';
+import { readerElsewhere } from './instant-use.ts';
 import { readParty } from './lender.ts';
 import { isSame, type LoanKey, noteLoan } from './loan.ts';
 import { requireParty } from './parties.ts';
@@ -102,8 +101,6 @@ async function requireOver(
     throw new VirtkeepError('loan_renewed', { disk, borrower });
   // what is merged with the last loan is what all had
   if (!owner || loans.some(other => other !== loan)) return;
-  const states = await loadStates(owner.domain);
-  const paths = Object.values(states.find(({ name }) => name === LENDING_STATE)?.frozen ?? {});
-  const use = await useElsewhere(dependencies, { domainId: ownerId, paths, proven: true }, signal);
-  if (use.kind === 'used') throw new VirtkeepError('loan_in_use', { disk, user: use.by });
+  const user = await readerElsewhere(dependencies, owner, signal);
+  if (user !== undefined) throw new VirtkeepError('loan_in_use', { disk, user });
 }
