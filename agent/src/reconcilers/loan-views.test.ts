@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { DomainStateCode, type Libvirt } from '@virtkeep/node-libvirt';
-import { readViews } from './loan-views.ts';
+import { readViews, SeenParties } from './loan-views.ts';
 
 const OWNER = '11111111-2222-4333-8444-555555555555';
 const ODD = '21111111-2222-4333-8444-555555555555';
@@ -50,4 +50,41 @@ test('a domain that cannot be read may have a disk of an owner whose file, or id
   expect(await ownersThatOddNames('layer')).toEqual([OWNER]);
   expect(await ownersThatOddNames('other', `<attachment owner='${OWNER}'/>`)).toEqual([OWNER]);
   expect(await ownersThatOddNames('other')).toEqual([]);
+});
+
+test('of all domains those alone are read again that have changed, also while they were read', async () => {
+  const read: string[] = [];
+  const seen = new SeenParties();
+  let meanwhile = () => {};
+  const domains = [OWNER, ODD].map(uuid => {
+    const domain = domainWith(uuid, 'layer');
+    const findSnapshot = async () => {
+      read.push(uuid);
+      meanwhile();
+      return domain.findSnapshot();
+    };
+    return { ...domain, findSnapshot };
+  });
+  const domain = async (id: string) => domains.find(({ uuid }) => uuid === id)!;
+  const libvirt = { domains: async () => domains, domainByUuid: domain } as unknown as Libvirt;
+  const zfs = { releasable: new Set<string>([ODD]), hasClone: () => false };
+  const look = async () => {
+    read.length = 0;
+    const { views } = await readViews(libvirt, zfs, async () => [], seen);
+    expect(views.map(({ id, hasInstant }) => [id, hasInstant])).toEqual([
+      [OWNER, true],
+      [ODD, true],
+    ]);
+    return [...read];
+  };
+  expect(await look()).toEqual([OWNER, ODD]);
+  expect(await look()).toEqual([]);
+  seen.changed(ODD);
+  meanwhile = () => seen.changed(ODD);
+  expect(await look()).toEqual([ODD]);
+  meanwhile = () => {};
+  expect(await look()).toEqual([ODD]);
+  expect(await look()).toEqual([]);
+  seen.forget();
+  expect(await look()).toEqual([OWNER, ODD]);
 });

@@ -1,10 +1,10 @@
 /**
  * Keeps loans in order whatever others do: a guest that did not let go is asked again when its agent appears or when it
- * resets, a loan ends when its borrower is deleted, stops without the disk, or lost it otherwise. It looks at libvirt,
- * never at what it remembers, so a stop of the agent costs nothing; what it does are operations like any other.
+ * resets, a loan ends when its borrower is deleted, stops without the disk, or lost it otherwise. What it does are operations like any other,
+ * and nothing is done that a look at all of libvirt does not find as well: a stop of the agent costs nothing.
  */
 import { randomUUID } from 'node:crypto';
-import type { Libvirt } from '@virtkeep/node-libvirt';
+import type { EventSource, Libvirt } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Logger } from '@virtkeep/shared/log';
@@ -22,7 +22,7 @@ import {
   planReconciliation,
   stillDue,
 } from '../workflows/lend/reconcile-plan.ts';
-import { readViews } from './loan-views.ts';
+import { readViews, SeenParties } from './loan-views.ts';
 
 export interface LoanReconcilerDependencies {
   link: {
@@ -35,7 +35,7 @@ export interface LoanReconcilerDependencies {
   log: Logger;
   /** Events within this time are one look, ms. */
   settleMs?: number;
-  /** A look without an event, and another try of what was held by an operation, ms. */
+  /** A look at all without an event, and another try of what was held by an operation, ms. */
   retryMs?: number;
   /** How long after an event a guest is asked again, ms. */
   askMs?: number;
@@ -69,6 +69,9 @@ export class LoanReconciler {
   /** When guests are asked again, by `performance.now()`, and how long after that the next time. */
   #askAtMs = 0;
   #askAgainMs = 0;
+  readonly #seen = new SeenParties();
+  /** When all domains are read again, by `performance.now()`: not of everything is there an event. */
+  #wholeAtMs = 0;
   #busyMs = BUSY_RETRY_MS;
   /** Owners whose instant stays for a domain that cannot be read. */
   #held = new Set<string>();
@@ -95,7 +98,9 @@ export class LoanReconciler {
     if (this.#subscribedTo !== libvirt) {
       this.#subscribedTo = libvirt;
       const { settleMs = SETTLE_MS } = this.#dependencies;
-      const look = () => {
+      const changed = ({ uuid }: EventSource) => this.#seen.changed(uuid);
+      const look = (source: EventSource) => {
+        changed(source);
         this.#planToAsk();
         this.#lookIn(settleMs);
       };
@@ -103,9 +108,13 @@ export class LoanReconciler {
         libvirt.on('lifecycle', look),
         libvirt.on('reboot', look),
         libvirt.on('deviceRemoved', look),
-        libvirt.on('agentLifecycle', ({ state }) => state === 'connected' && look()),
+        libvirt.on('deviceAdded', changed),
+        libvirt.on('metadataChange', changed),
+        libvirt.on('agentLifecycle', event => event.state === 'connected' && look(event)),
       );
     }
+    // what happened meanwhile nobody has told
+    this.#wholeAtMs = 0;
     this.#planToAsk();
     this.#lookIn(0);
   }
@@ -151,6 +160,10 @@ export class LoanReconciler {
   async #settle(): Promise<number> {
     const { link, runner, retryMs = RETRY_MS } = this.#dependencies;
     if (!link.connected || runner.draining) return retryMs;
+    if (performance.now() >= this.#wholeAtMs) {
+      this.#seen.forget();
+      this.#wholeAtMs = performance.now() + retryMs;
+    }
     const askAtMs = this.#askAtMs;
     const isAsking = performance.now() >= askAtMs;
     const { views, unread } = await this.#views();
@@ -176,7 +189,7 @@ export class LoanReconciler {
   async #views(): ReturnType<typeof readViews> {
     const { link, workflows } = this.#dependencies;
     const pools = () => workflows.pools(AbortSignal.timeout(LOOK_TIMEOUT_MS));
-    return readViews(link.get(), await this.#zfs(), pools);
+    return readViews(link.get(), await this.#zfs(), pools, this.#seen);
   }
 
   /**
@@ -187,7 +200,10 @@ export class LoanReconciler {
     return found.length === 0 ? [] : stillDue(found, await this.#dueNow());
   }
 
+  /** By a look at all domains, and so is the look after it: there is something going on. */
   async #dueNow(): Promise<LoanAction[]> {
+    this.#seen.forget();
+    this.#wholeAtMs = 0;
     const { views, unread } = await this.#views();
     const due = planReconciliation(views, unread);
     return withoutRead(this.#dependencies.workflows, due, AbortSignal.timeout(LOOK_TIMEOUT_MS));
