@@ -146,6 +146,8 @@ class Merge {
   #stalled: { at: string; sinceMs: number } | undefined;
   /** Whether that job has stood still for too long. */
   #standsStill = false;
+  /** What was done last. */
+  #tried: { look: Look; step: MergeStep } | undefined;
 
   constructor(images: ImageDependencies, request: MergeRequest, options: MergeOptions) {
     this.#images = images;
@@ -154,6 +156,15 @@ class Merge {
   }
 
   async run(): Promise<void> {
+    try {
+      await this.#toItsEnd();
+    } catch (error) {
+      if (this.#options.signal.aborted) await this.#stopJob();
+      throw error;
+    }
+  }
+
+  async #toItsEnd(): Promise<void> {
     const { domainId, stateFiles } = this.#request;
     const { signal, log } = this.#options;
     const files = stateFiles && { files: stateFiles, signal };
@@ -256,8 +267,10 @@ class Merge {
     throw this.#failed(domain, jobReason(step.job, step.targetDev));
   }
 
-  async #try({ domain, picture }: Look, step: MergeStep): Promise<void> {
+  async #try(look: Look, step: MergeStep): Promise<void> {
+    const { domain, picture } = look;
     const { signal, log } = this.#options;
+    this.#tried = { look, step };
     try {
       if (step.do === 'wait' && this.#standsStill) await this.#endStalled(domain, picture, step.targetDev);
       if (step.do === 'pivot') await this.#options.beforePivot?.(picture.live.get(step.targetDev)!.path);
@@ -271,7 +284,6 @@ class Merge {
       });
       if (step.do === 'commit_active' || step.do === 'commit_middle') this.#started.add(step.targetDev);
     } catch (error) {
-      if (signal.aborted) await this.#stopJob({ domain, picture }, step);
       signal.throwIfAborted();
       this.#failures += 1;
       if (this.#failures > MAX_FAILURES || hasKey(error, 'pool_no_space'))
@@ -315,13 +327,17 @@ class Merge {
   }
 
   /**
-   * A job that was only waited for would go on without us: it is ended when the user gave up. That of an operation's own
-   * state goes on, since the next run of the agent completes it.
+   * A job would go on without us: it is ended when the user gave up, whatever was asked of libvirt in that moment. That of an operation's
+   * own state goes on, since the next run of the agent completes it.
    */
-  async #stopJob({ domain, picture }: Look, step: MergeStep): Promise<void> {
-    if (this.#request.stateFiles || (step.do !== 'wait' && step.do !== 'pivot')) return;
+  async #stopJob(): Promise<void> {
+    if (this.#request.stateFiles || this.#tried === undefined) return;
+    const { look, step } = this.#tried;
+    const { domain, picture } = look;
+    const isOurs =
+      step.do === 'wait' || step.do === 'pivot' || step.do === 'commit_active' || step.do === 'commit_middle';
+    if (!isOurs || !this.#mayEnd(picture, step.targetDev)) return;
     const { targetDev } = step;
-    if (!this.#mayEnd(picture, targetDev)) return;
     const top = picture.live.get(targetDev)?.path;
     if (top === undefined) return;
     // one that does not end may be on its way to its pivot: then it is as it was noted
