@@ -3,11 +3,10 @@
  * disks, and each borrower gets a read-only clone of it with an id of its own. It serves domains all of whose disks that
  * can be written lie on zfs; a domain that also has others lends by a saved state, so that all show the same instant.
  */
-import { type Domain, DomainStateCode, ErrorCode, type Libvirt } from '@virtkeep/node-libvirt';
+import { type Domain, DomainStateCode, type Libvirt } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { isFrozenAlready, probeAgent } from '../../guest/index.ts';
-import { isAnswer } from '../../libvirt/errors.ts';
 import {
   CLONE_KEYS,
   instantProperties,
@@ -177,9 +176,7 @@ async function freezeGuest(domain: Domain, context: OperationContext) {
     await domain.freeze();
     return frozen;
   } catch (error) {
-    // a user has just suspended or stopped it: its agent was not asked, and would be waited for until it goes on
-    if (isAnswer(error, ErrorCode.OPERATION_INVALID)) frozen.keep();
-    else await frozen.undo(AbortSignal.timeout(UNDO_TIMEOUT_MS));
+    await frozen.undo(AbortSignal.timeout(UNDO_TIMEOUT_MS));
     return warnOfCrash(context, reasonOf(error));
   } finally {
     await domain.setAgentTimeout(AGENT_BLOCK).catch(() => {});
