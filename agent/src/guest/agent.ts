@@ -28,12 +28,6 @@ export async function isFrozen(domain: Domain, signal?: AbortSignal): Promise<bo
 }
 
 /**
- * Whether somebody else has frozen the guest: nothing is left to be frozen, and it is theirs to be thawed. What an operation froze is
- * thawed before another one may begin. Never throws: an agent that cannot be asked tells of no freeze.
- */
-export const isFrozenAlready = (domain: Domain): Promise<boolean> => isFrozen(domain).catch(() => false);
-
-/**
  * Makes sure that the guest is not frozen: asks, thaws, asks again, until the agent says "thawed". An agent that was
  * killed while frozen is waited for (it reports frozen again when it is back, and thaws), and so is a guest that is
  * suspended: it goes on as it was. One that is off or has no agent at all is not frozen.

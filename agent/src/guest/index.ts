@@ -3,7 +3,7 @@
  *
  * Every command goes through `guestCommand` (session.ts), one at a time per guest, and fails with the product's errors.
  */
-export { ensureThawed, isFrozenAlready, probeAgent } from './agent.ts';
+export { ensureThawed, probeAgent } from './agent.ts';
 export { correctGuestClock } from './clock.ts';
 export { runProgram } from './exec.ts';
 export { Guests, type GuestsDependencies as GuestsOptions } from './guests.ts';

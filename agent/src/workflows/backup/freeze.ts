@@ -4,7 +4,7 @@ import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Manifest } from '../../archive/index.ts';
 import { readLayers } from '../../disks/index.ts';
 import { isLent } from '../../domain-xml/index.ts';
-import { isFrozenAlready, probeAgent } from '../../guest/index.ts';
+import { probeAgent } from '../../guest/index.ts';
 import {
   type AutomaticState,
   createAutomaticState,
@@ -135,13 +135,11 @@ async function attempt(
   options: FreezeOptions,
 ): Promise<FrozenInstant> {
   const { lasting } = options;
-  // what a user has frozen is as quiesced
-  const isFrozen = mode === 'quiesced' && (await isFrozenAlready(facts.domain));
-  const plan = planFor(context.id, facts, isFrozen ? 'disks' : mode, options);
+  const plan = planFor(context.id, facts, mode, options);
   const effect = { type: 'automatic_state' as const, ...asState(plan, facts) };
   let handle = context.effects.begin(effect, lasting ? 'failure' : 'always');
   try {
-    if (mode === 'quiesced' && !isFrozen) await quiesced(context, facts, plan, lasting);
+    if (mode === 'quiesced') await quiesced(context, facts, plan, lasting);
     else await create(context, facts, plan, lasting);
   } catch (error) {
     if (hasKey(error, 'snapshot_failed')) await handle.undo(AbortSignal.timeout(THAW_TIMEOUT_MS));

@@ -61,37 +61,3 @@ test('what was lent from zfs is given back there, also while its datasets are no
   expect(await serves({ ...lender, disks }, options)).toBe(true);
   expect(await serves({ ...lender, id: ID.replaceAll('1', '2'), disks }, options)).toBe(false);
 });
-
-test('a guest that a user has frozen is lent as it is, and stays frozen', async () => {
-  const calls: string[] = [];
-  const domain = {
-    uuid: ID,
-    name: 'vm',
-    state: async () => ({ state: DomainStateCode.RUNNING }),
-    agentCommand: async (request: string) =>
-      JSON.stringify({ return: request.includes('guest-fsfreeze-status') ? 'frozen' : {} }),
-    setAgentTimeout: async () => {},
-    freeze: async () => void calls.push('freeze'),
-    suspend: async () => void calls.push('suspend'),
-  };
-  const zfs = new ZfsDriver({
-    mountInfo: async () => '22 1 0:1 / /tank rw - zfs tank rw\n',
-    realPath: async path => path,
-    zfs: async args => {
-      if (args[0] === 'snapshot') calls.push('snapshot');
-      return { code: 0, stdout: '', stderr: '' };
-    },
-  });
-  const begin = ({ type }: Effect) => {
-    calls.push(type);
-    return { undo: async () => void calls.push('undone'), keep: () => {} };
-  };
-  const warn = (text: string) => void calls.push(text);
-  const context = { signal: new AbortController().signal, warn, effects: { begin } };
-  const libvirt = () => ({ domainByUuid: async () => domain }) as unknown as Libvirt;
-  const disk = { id: ID, targetDev: 'vda', path: '/tank/vda', format: 'raw', block: false };
-  const disks = [{ ...disk, readonly: false, encrypted: false }];
-  const lender = { id: ID, name: 'vm', template: false, active: true, disks };
-  await zfsFreezer({ libvirt, zfs }).freeze(lender, context as unknown as OperationContext, false);
-  expect(calls).toEqual(['paused_guest', 'suspend', 'snapshot', 'undone']);
-});

@@ -6,7 +6,7 @@
 import { type Domain, DomainStateCode, type Libvirt } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
-import { isFrozenAlready, probeAgent } from '../../guest/index.ts';
+import { probeAgent } from '../../guest/index.ts';
 import {
   CLONE_KEYS,
   instantProperties,
@@ -162,14 +162,10 @@ async function whilePaused(
   }
 }
 
-/**
- * Freezes the guest's file systems through its agent; a guest that cannot be asked is as after a power cut.
- * @returns null when nothing is to be thawed
- */
+/** Freezes the guest's file systems through its agent; a guest that cannot be asked is as after a power cut. */
 async function freezeGuest(domain: Domain, context: OperationContext) {
   const probe = await probeAgent(domain);
   if (!probe.answers) return warnOfCrash(context, probe.reason);
-  if (await isFrozenAlready(domain)) return null;
   const frozen = context.effects.begin({ type: 'frozen_guest', domainId: domain.uuid }, 'always');
   await domain.setAgentTimeout(FREEZE_TIMEOUT_SEC).catch(() => {});
   try {

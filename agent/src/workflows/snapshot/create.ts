@@ -6,7 +6,7 @@ import type { CreateSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/
 import { MiB } from '@virtkeep/shared/units';
 import { readLayers } from '../../disks/index.ts';
 import { type DiskConfig, type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
-import { isFrozenAlready, probeAgent } from '../../guest/index.ts';
+import { probeAgent } from '../../guest/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import { requireSpace } from '../../pools/index.ts';
 import {
@@ -246,9 +246,8 @@ export async function makeState(
 async function attempt(
   { name, description }: StateWish,
   context: OperationContext,
-  { target: { domain }, mode: wanted, disks, spareDirectory }: PreparedState,
+  { target: { domain }, mode, disks, spareDirectory }: PreparedState,
 ): Promise<EffectHandle> {
-  const mode = wanted === 'quiesced' && (await isFrozenAlready(domain)) ? 'disks' : wanted;
   const plan = planState(domain.name, { name, operationId: context.id, mode }, disks, spareDirectory);
   const handle = context.effects.begin(
     { type: 'automatic_state', ...effectOf(domain.uuid, plan) },
