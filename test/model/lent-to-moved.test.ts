@@ -12,12 +12,16 @@ import { silent, World } from './world.ts';
 
 skipPauses();
 
+const UNHEARD_MS = 300;
+
 let world: World;
 let owner: Vm;
 let borrower: Vm;
 /** Files that the borrower, which runs elsewhere, has there. */
 let read: string[];
 let asked: number;
+/** The other node gives an answer. */
+let isHeard: boolean;
 let reconciler: LoanReconciler;
 let started: StartOptions[];
 
@@ -25,9 +29,10 @@ beforeEach(async () => {
   world = new World();
   owner = await makeVm(world, { running: true });
   borrower = await makeVm(world, { name: 'borrower', running: true });
-  [read, asked, started] = [[], 0, []];
+  [read, asked, started, isHeard] = [[], 0, [], true];
   const whoUses: OtherNodes['whoUses'] = async things => {
     asked += 1;
+    if (!isHeard) return things.map(() => ({ kind: 'unknown', reason: 'it is away' }));
     const by = { nodeName: 'other', domainId: borrower.machine.uuid, domainName: 'borrower', active: true };
     const isRead = (path: string) => read.includes(path);
     return things.map(thing =>
@@ -41,9 +46,14 @@ beforeEach(async () => {
       draining: false,
       start: (options: StartOptions) => started.push(options),
     } as unknown as OperationRunner,
-    workflows: { ...world.dependencies, otherNodes: { whoUses } },
+    workflows: {
+      ...world.dependencies,
+      pools: async () => [{ ...world.poolRecord, shared: true }],
+      otherNodes: { whoUses },
+    },
     log: silent,
     retryMs: 1,
+    unheardMs: UNHEARD_MS,
   });
 });
 afterEach(async () => {
@@ -87,4 +97,15 @@ test('the instant of an owner that has forgotten its loans stands as long', asyn
   reconciler.start();
   await until(() => asked > 2 || started.length > 0);
   expect(started).toEqual([]);
+});
+
+test('a loan stands while the node is not heard where it may run, for a while', async () => {
+  await attach(owner.tops()[0]!);
+  world.scripted.machines.delete(borrower.machine.uuid);
+  isHeard = false;
+  const since = performance.now();
+  reconciler.start();
+  await until(() => started.length > 0);
+  expect(asked).toBeGreaterThan(1);
+  expect(performance.now() - since).toBeGreaterThanOrEqual(UNHEARD_MS);
 });

@@ -29,8 +29,8 @@ export async function isFrozen(domain: Domain, signal?: AbortSignal): Promise<bo
 
 /**
  * Makes sure that the guest is not frozen: asks, thaws, asks again, until the agent says "thawed". An agent that was
- * killed while frozen is waited for (it reports frozen again when it is back, and thaws), and so is a guest that is
- * suspended: it goes on as it was. One that is off or has no agent at all is not frozen.
+ * killed while frozen is waited for (it reports frozen again when it is back, and thaws). A guest that is off or has
+ * no agent at all is not frozen.
  * @throws VirtkeepError guest_thaw_failed when the signal fires before
  */
 export async function ensureThawed(domain: Domain, signal: AbortSignal, log: Logger): Promise<void> {

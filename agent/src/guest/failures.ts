@@ -69,13 +69,11 @@ async function isThawed(domain: Domain): Promise<boolean> {
 }
 
 /**
- * Whether the error tells that nothing in the guest is frozen or open: there is none, it is off, or it has no channel. One that is
- * suspended goes on as it was.
+ * Whether the error tells that nobody in the guest can be asked: there is none, it is off or suspended, or it has no channel. A suspended one may
+ * be frozen; what waited for it here would keep it from being resumed.
  */
-export function isAbsent(error: unknown): boolean {
-  if (hasKey(error, 'guest_off')) return error.params.state === 'off';
-  return hasKey(error, 'domain_not_found', 'guest_no_channel') || isNoDomain(error);
-}
+export const isAbsent = (error: unknown): boolean =>
+  hasKey(error, 'domain_not_found', 'guest_off', 'guest_no_channel') || isNoDomain(error);
 
 async function stateFailure(error: LibvirtError, request: GuestRequest): Promise<VirtkeepError> {
   const domain = nameOf(request.domain);

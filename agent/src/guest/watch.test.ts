@@ -36,7 +36,7 @@ function fullSettings(full = true) {
 }
 
 /** A domain with the agent's part of freezing and files. */
-function guest(state: { frozen: boolean; answers: boolean; on: boolean; paused?: boolean }) {
+function guest(state: { frozen: boolean; answers: boolean; on: boolean }) {
   const commands: string[] = [];
   const domain = {
     uuid: ID,
@@ -48,7 +48,6 @@ function guest(state: { frozen: boolean; answers: boolean; on: boolean; paused?:
     agentCommand: async (request: string) => {
       const { execute } = JSON.parse(request) as { execute: string };
       commands.push(execute);
-      if (state.paused) throw new VirtkeepError('guest_off', { domain: 'vm', state: 'paused' });
       if (!state.answers) throw new VirtkeepError('guest_agent_silent', { domain: 'vm', command: execute });
       return JSON.stringify({ return: state.frozen ? 'frozen' : 'thawed' });
     },
@@ -61,7 +60,7 @@ describe('a freeze by hand', () => {
   afterEach(() => void jest.useRealTimers());
 
   function watchOf(options: { settings?: ReturnType<typeof settingsOf>; isHeld?: () => boolean } = {}) {
-    const state = { frozen: true, answers: true, on: true, paused: false };
+    const state = { frozen: true, answers: true, on: true };
     const changed = jest.fn();
     const watch = new FreezeWatch({
       domain: () => guest(state).domain,
@@ -135,18 +134,6 @@ describe('a freeze by hand', () => {
     await jest.advanceTimersByTimeAsync(200_000);
     expect(watch.since(ID)).toBeDefined();
     state.answers = true;
-    await jest.advanceTimersByTimeAsync(10_000);
-    expect(state.frozen).toBe(false);
-    expect(watch.since(ID)).toBeUndefined();
-  });
-
-  test('of a guest that is suspended when the limit comes ends when it goes on', async () => {
-    const { watch, state } = watchOf();
-    watch.frozen(ID);
-    state.paused = true;
-    await jest.advanceTimersByTimeAsync(20_000);
-    expect(watch.since(ID)).toBeDefined();
-    state.paused = false;
     await jest.advanceTimersByTimeAsync(10_000);
     expect(state.frozen).toBe(false);
     expect(watch.since(ID)).toBeUndefined();

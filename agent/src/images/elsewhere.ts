@@ -10,6 +10,8 @@ export interface ElsewhereQuestion {
   paths: readonly string[];
   /** The files are proven to be unchanged: then neither a mere definition elsewhere nor a node without an answer matters. */
   proven: boolean;
+  /** A node without an answer matters all the same: a VM there may read the files. */
+  isRead?: boolean;
 }
 
 /**
@@ -18,7 +20,7 @@ export interface ElsewhereQuestion {
  */
 export async function useElsewhere(
   { pools, otherNodes }: ImageDependencies,
-  { domainId, paths, proven }: ElsewhereQuestion,
+  { domainId, paths, proven, isRead = false }: ElsewhereQuestion,
   signal: AbortSignal,
 ): Promise<Verdict> {
   const poolRecords = await withRealPaths(await pools(signal));
@@ -40,7 +42,7 @@ export async function useElsewhere(
     if (index === 0 && userId !== domainId) continue;
     return { kind: 'used', by: `the domain ${domainName} on the node ${nodeName}` };
   }
-  if (proven || !isReachable) return { kind: 'free' };
+  if ((proven && !isRead) || !isReachable) return { kind: 'free' };
   const unheard = answers.find(answer => answer.kind === 'unknown');
   return unheard ? { kind: 'unknown', reason: unheard.reason } : { kind: 'free' };
 }

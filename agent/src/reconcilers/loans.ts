@@ -13,7 +13,7 @@ import type { OperationRunner } from '../operations/runner.ts';
 import { type ZfsHoldings, zfsHoldings } from '../snapshots/index.ts';
 import type { Lock } from '../workflows/context.ts';
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
-import { withoutRead } from '../workflows/lend/instant-use.ts';
+import { Unheard, withoutRead } from '../workflows/lend/instant-use.ts';
 import { reconcileLoansWorkflow } from '../workflows/lend/reconcile.ts';
 import {
   type HeldRelease,
@@ -39,6 +39,8 @@ export interface LoanReconcilerDependencies {
   retryMs?: number;
   /** How long after an event a guest is asked again, ms. */
   askMs?: number;
+  /** How long an instant stays for a node that gives no answer, ms. */
+  unheardMs?: number;
 }
 
 /** Kind of the reconciler's operations. */
@@ -70,6 +72,7 @@ export class LoanReconciler {
   #askAtMs = 0;
   #askAgainMs = 0;
   readonly #seen = new SeenParties();
+  readonly #unheard: Unheard;
   /** When all domains are read again, by `performance.now()`: not of everything is there an event. */
   #wholeAtMs = 0;
   #busyMs = BUSY_RETRY_MS;
@@ -78,6 +81,7 @@ export class LoanReconciler {
 
   constructor(dependencies: LoanReconcilerDependencies) {
     this.#dependencies = dependencies;
+    this.#unheard = new Unheard(dependencies.unheardMs);
   }
 
   start(): void {
@@ -206,7 +210,8 @@ export class LoanReconciler {
     this.#wholeAtMs = 0;
     const { views, unread } = await this.#views();
     const due = planReconciliation(views, unread);
-    return withoutRead(this.#dependencies.workflows, due, AbortSignal.timeout(LOOK_TIMEOUT_MS));
+    const signal = AbortSignal.timeout(LOOK_TIMEOUT_MS);
+    return withoutRead(this.#dependencies.workflows, due, this.#unheard, signal);
   }
 
   #tellHeld(held: readonly HeldRelease[]): void {

@@ -166,7 +166,8 @@ class ForeignOvf implements ForeignFile {
   }
 
   async close(): Promise<void> {
-    for (const file of this.#spares) await file.close();
+    // one that cannot be closed keeps no other open
+    await Promise.allSettled(this.#spares.map(file => file.close()));
     await this.#opened.close();
   }
 

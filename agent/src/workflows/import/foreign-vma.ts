@@ -33,7 +33,8 @@ export async function openForeignVma(
       requireSame: () => requireSame(path, marks),
       warnings: [],
       async close() {
-        for (const file of spares) await file.close();
+        // one that cannot be closed keeps no other open
+        await Promise.allSettled(spares.map(file => file.close()));
         await vma.close();
       },
     };

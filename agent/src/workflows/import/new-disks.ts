@@ -34,7 +34,8 @@ export async function writeDisks(context: OperationContext, disks: readonly NewD
       files.push((await makeHeldFile(context, path, true, { inPool: true })).file);
     await writeAll(context, disks, files);
   } finally {
-    for (const file of files) await file.close();
+    // what was written is durable by now, or has failed already
+    await Promise.allSettled(files.map(file => file.close()));
   }
 }
 

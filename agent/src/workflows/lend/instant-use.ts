@@ -6,22 +6,52 @@ import { type Party, readParty } from './lender.ts';
 import { isSame } from './loan.ts';
 import type { LoanAction } from './reconcile-plan.ts';
 
-/** The domain of another node that runs with a disk of the owner's instant. A node that gives no answer has none. */
+/** The domain of another node that runs with a disk of the owner's instant. Nobody waits for a node that gives no answer. */
 export async function readerElsewhere(
   dependencies: WorkflowDependencies,
-  { domain }: Party,
+  owner: Party,
   signal: AbortSignal,
 ): Promise<string | undefined> {
-  const states = await loadStates(domain);
-  const paths = Object.values(states.find(({ name }) => name === LENDING_STATE)?.frozen ?? {});
-  const use = await useElsewhere(dependencies, { domainId: domain.uuid, paths, proven: true }, signal);
+  const use = await useOf(dependencies, owner, signal);
   return use.kind === 'used' ? use.by : undefined;
 }
 
-/** What is due, but for what would merge an instant that is read elsewhere. */
+async function useOf(dependencies: WorkflowDependencies, { domain }: Party, signal: AbortSignal) {
+  const states = await loadStates(domain);
+  const paths = Object.values(states.find(({ name }) => name === LENDING_STATE)?.frozen ?? {});
+  const question = { domainId: domain.uuid, paths, proven: true, isRead: true };
+  return useElsewhere(dependencies, question, signal);
+}
+
+/** Nobody is in a hurry to merge what others did not give back; a node may be away for weeks. */
+const PATIENCE_MS = 15 * 60_000;
+
+/** Owners of instants of which not all nodes were heard. */
+export class Unheard {
+  readonly #patienceMs: number;
+  readonly #sinceMs = new Map<string, number>();
+
+  constructor(patienceMs = PATIENCE_MS) {
+    this.#patienceMs = patienceMs;
+  }
+
+  heard(ownerId: string): void {
+    this.#sinceMs.delete(ownerId);
+  }
+
+  /** Whether an answer is still waited for. */
+  isWaitedFor(ownerId: string): boolean {
+    const sinceMs = this.#sinceMs.get(ownerId) ?? performance.now();
+    this.#sinceMs.set(ownerId, sinceMs);
+    return performance.now() - sinceMs < this.#patienceMs;
+  }
+}
+
+/** What is due, but for what would merge an instant that is read elsewhere, or of which that is not known yet. */
 export async function withoutRead(
   dependencies: WorkflowDependencies,
   due: readonly LoanAction[],
+  unheard: Unheard,
   signal: AbortSignal,
 ): Promise<LoanAction[]> {
   const read = new Set<string>();
@@ -30,9 +60,13 @@ export async function withoutRead(
     // what is merged with the last loan is what all had
     const stays = owner?.metadata.loans?.some(loan => !due.some(action => isSame(loan, action)));
     if (!owner || stays) continue;
-    const reader = await readerElsewhere(dependencies, owner, signal);
-    if (reader === undefined) continue;
-    dependencies.log.debug('an instant stays: it is read on another node', { owner: ownerId, reader });
+    const use = await useOf(dependencies, owner, signal);
+    if (use.kind !== 'unknown') unheard.heard(ownerId);
+    if (use.kind === 'free' || (use.kind === 'unknown' && !unheard.isWaitedFor(ownerId))) continue;
+    dependencies.log.debug('an instant stays: it is, or may be, read on another node', {
+      owner: ownerId,
+      use,
+    });
     read.add(ownerId);
   }
   return due.filter(action => !isEnd(action) || !read.has(action.ownerId));

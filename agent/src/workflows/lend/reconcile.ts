@@ -5,7 +5,8 @@ import { LENDING_STATE } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { freezerOf } from './freezers.ts';
-import { noteLoan, takeBack } from './loan.ts';
+import { readParty } from './lender.ts';
+import { isSame, noteLoan, takeBack } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
 import { type LoanAction, stillDue } from './reconcile-plan.ts';
 
@@ -92,17 +93,17 @@ async function release(
   ownerId: string,
   context: OperationContext,
 ): Promise<void> {
+  const { domain } = await requireParty(dependencies, ownerId);
+  const { lender, freezer } = await freezerAt(dependencies, ownerId, context);
+  if (!(await domain.findSnapshot(LENDING_STATE))) return freezer.release(lender, context);
   const state = { domainId: ownerId, name: LENDING_STATE, countsAsDeletion: false };
   const handle = context.effects.begin({ type: 'removed_state', ...state }, 'always');
   try {
     await handle.undo(context.signal);
   } catch (error) {
-    const { domain } = await requireParty(dependencies, ownerId);
     if (await domain.findSnapshot(LENDING_STATE)) handle.keep();
     throw error;
   }
-  const { lender, freezer } = await freezerAt(dependencies, ownerId, context);
-  if (await freezer.find(lender, context)) await freezer.release(lender, context);
 }
 
 /**
@@ -116,7 +117,15 @@ async function end(
 ): Promise<void> {
   const keepClone = await keepsClone(dependencies, key);
   const handle = context.effects.begin({ type: 'loan', ...key, unplug: false, keepClone }, 'always');
-  await handle.undo(context.signal);
+  try {
+    await handle.undo(context.signal);
+  } catch (error) {
+    // nothing was begun: the next look finds it again, and nobody is kept from a VM until the pool is there
+    const owner = await readParty(dependencies.libvirt(), key.ownerId);
+    const isNoted = owner?.metadata.loans?.some(loan => isSame(loan, key));
+    if (hasKey(error, 'clean_up_waits') && isNoted) handle.keep();
+    throw error;
+  }
 }
 
 /** The detaching that the guest did not follow at once was asked for by the clone's id. */

@@ -119,8 +119,10 @@ async function requireThere(
   { gate }: WorldDependencies,
 ): Promise<void> {
   for (const place of places) {
-    const { path, name } = place;
-    const there = await gate.run(place.id, () => isThere(place));
+    const { id, path, name } = place;
+    // a former place of a pool may hang: that is no sign of the one that it has now
+    const isFormer = pools !== undefined && !pools.some(pool => pool.id === id && pool.path === path);
+    const there = await gate.run(isFormer ? path : id, () => isThere(place));
     if (there) continue;
     if (there === undefined) throw waits(path, name, 'its file system does not answer');
     const isGone = pools !== undefined && !pools.some(pool => pool.path === path);
