@@ -87,11 +87,11 @@ describe('a pool', () => {
     expect(heard).toEqual(['p true']);
     const again = new Inventory(db, () => {});
     await again.load();
-    expect([...again.orphanedPools()]).toEqual(['p']);
+    expect([...again.orphanedPools]).toEqual(['p']);
     await inventory.poolChanged(NODE, pool);
     expect(heard).toEqual(['p true', 'p false']);
     await again.load();
-    expect([...again.orphanedPools()]).toEqual([]);
+    expect([...again.orphanedPools]).toEqual([]);
   });
 
   test('that a node tells of while it is marked keeps the mark', async () => {

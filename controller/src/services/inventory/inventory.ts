@@ -85,6 +85,8 @@ export class Inventory {
   readonly #oneByOne = new KeyedQueue();
   #watcher: DomainWatcher = async () => {};
   #poolWatcher: (id: string) => Promise<void> = async () => {};
+  /** Known pools that no node has. */
+  readonly #orphaned = new Set<string>();
 
   constructor(db: Database, tell: (change: InventoryChange) => void) {
     this.#store = new InventoryStore(db);
@@ -122,6 +124,8 @@ export class Inventory {
     for (const view of await this.#store.poolViews()) {
       this.pools.get(view.pool_id)?.views.set(view.node_id, Pool.fromJSON(JSON.parse(view.record_json)));
     }
+    this.#orphaned.clear();
+    for (const [id, { views }] of this.pools) if (views.size === 0) this.#orphaned.add(id);
   }
 
   /** @throws node_not_found. */
@@ -159,12 +163,12 @@ export class Inventory {
 
   /** It is known, and no node has it any more. A node that is away has what it had. */
   isOrphaned(poolId: string): boolean {
-    return this.pools.get(poolId)?.views.size === 0;
+    return this.#orphaned.has(poolId);
   }
 
-  /** Ids of all such pools. */
-  orphanedPools(): ReadonlySet<string> {
-    return new Set([...this.pools.keys()].filter(id => this.isOrphaned(id)));
+  /** Ids of all such pools, as they are at each moment. */
+  get orphanedPools(): ReadonlySet<string> {
+    return this.#orphaned;
   }
 
   /** The base data pool of a node: the one its agent marks. */
@@ -286,6 +290,7 @@ export class Inventory {
     for (const [id, entry] of this.pools) {
       if (entry.views.delete(nodeId) && entry.views.size === 0) orphaned.push(id);
     }
+    for (const id of orphaned) this.#orphaned.add(id);
     this.nodes.delete(nodeId);
     this.#tell({ kind: 'node', id: nodeId, action: 'removed' });
     return orphaned;
@@ -418,8 +423,19 @@ export class Inventory {
     views.set(nodeId, pool);
     this.pools.set(pool.id, { row, views });
     if (present?.row.verbose_name !== row.verbose_name) this.poolNamesVersion += 1;
-    if (wasOrphaned) await this.#poolWatcher(pool.id);
+    if (wasOrphaned) await this.#markOrphaned(pool.id, false);
     this.#tell({ kind: 'data_pool', id: pool.id, action: present ? 'changed' : 'created' });
+  }
+
+  async #markOrphaned(id: string, isOrphaned: boolean): Promise<void> {
+    const mark = (isSo: boolean) => (isSo ? this.#orphaned.add(id) : this.#orphaned.delete(id));
+    mark(isOrphaned);
+    try {
+      await this.#poolWatcher(id);
+    } catch (error) {
+      mark(!isOrphaned);
+      throw error;
+    }
   }
 
   /** Writes what the controller itself knows of a pool. */
@@ -441,9 +457,11 @@ export class Inventory {
   /** The row stays when the last node lets go: backup files and the user's marks still name it. */
   async #dropPool(nodeId: string, id: string): Promise<void> {
     const entry = this.pools.get(id);
-    if (!entry?.views.delete(nodeId)) return;
+    if (!entry?.views.has(nodeId)) return;
+    // first: what fails is done again while the node has it here
+    if (entry.views.size === 1) await this.#markOrphaned(id, true);
+    entry.views.delete(nodeId);
     await this.#store.removePoolView(id, nodeId);
-    if (entry.views.size === 0) await this.#poolWatcher(id);
     this.#tell({ kind: 'data_pool', id, action: entry.views.size === 0 ? 'removed' : 'changed' });
   }
 }

@@ -3,6 +3,7 @@
  * backup files have changed: a list asks the database for nothing. Ages, and what follows from them, are computed when they are told.
  */
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
+import { shareLoop } from '@virtkeep/shared/turns';
 import type { Database, TaskRow } from '../../store/schema.ts';
 import { GOOD_STATUSES } from '../backup-files/restore-points.ts';
 import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
@@ -164,7 +165,7 @@ export class ProtectionService {
   /** Reads what was known before the restart; the inventory is loaded already. */
   async load(): Promise<void> {
     const { db, inventory, keepDays } = this.#dependencies;
-    const rows = await this.#goodFiles(inventory.orphanedPools())
+    const rows = await this.#goodFiles(inventory.orphanedPools)
       .select(({ fn }) => [
         'domain_id',
         fn.max('newest_point').as('newest'),
@@ -184,12 +185,15 @@ export class ProtectionService {
 
   /** The backup files of these VMs have changed. */
   async filesChanged(domainIds: ReadonlySet<string>): Promise<void> {
-    const orphaned = this.#dependencies.inventory.orphanedPools();
-    for (const id of domainIds) await this.#turns.run(id, () => this.#readPoint(id, orphaned));
+    for (const id of domainIds) {
+      // a pool that comes or goes has files of thousands
+      await shareLoop();
+      await this.#turns.run(id, () => this.#readPoint(id));
+    }
   }
 
-  async #readPoint(id: string, orphaned: ReadonlySet<string>): Promise<void> {
-    const times = await this.#goodFiles(orphaned)
+  async #readPoint(id: string): Promise<void> {
+    const times = await this.#goodFiles(this.#dependencies.inventory.orphanedPools)
       .select(({ fn }) => [fn.max('newest_point').as('newest'), fn.max('newest_whole_point').as('whole')])
       .where('domain_id', '=', id)
       .executeTakeFirstOrThrow();

@@ -12,7 +12,7 @@ import { type NoticeDependencies, Notices } from './notices.ts';
 import { Scheduler } from './scheduler.ts';
 import { ScheduleService, type ScheduleServiceDependencies } from './schedules.ts';
 import { ScheduleStore } from './store.ts';
-import { type SurroundingsDependencies, surroundingsOf, targets } from './surroundings.ts';
+import { isAbout, type SurroundingsDependencies, surroundingsOf, targets } from './surroundings.ts';
 
 export interface ScheduleDependencies
   extends Omit<SurroundingsDependencies, 'store' | 'keptFiles' | 'ended' | 'notRun'>,
@@ -50,6 +50,7 @@ export function createSchedules(dependencies: ScheduleDependencies): Schedules {
     inventory,
     extensions,
     presence: (files, signal) => dependencies.library.presence(files, signal),
+    isAbout: (definition, domainId) => isAbout({ inventory, tags }, definition, domainId),
     draining: dependencies.draining,
   });
   const { timeZone } = Intl.DateTimeFormat().resolvedOptions();

@@ -37,6 +37,7 @@ async function kept(
         : new Map(
             files.filter(({ id }) => !silent.includes(id)).map(({ id }) => [id, !gone.includes(id)] as const),
           ),
+    isAbout: () => true,
     draining: new AbortController().signal,
   });
   return { world, task, keptFiles };
@@ -133,7 +134,7 @@ test('a backup in a pool that no node has any more takes no place of one that is
 });
 
 describe('what is going to be extended is not deleted for space, though another task has a newer backup of its VM', () => {
-  const doomed = async (increment: boolean, extended: string | null) => {
+  const doomed = async (increment: boolean, extended: string | null, isAbout = true) => {
     const world = await ScheduleWorld.open('2026-01-01T00:00:00Z');
     const rows = ['newest', 'extended', 'old'].map((id, age) => fileRow(id, id, age));
     const input = { start_date: DUE, free_space_cleanup: true, all: false, entities: ['a'] };
@@ -147,7 +148,7 @@ describe('what is going to be extended is not deleted for space, though another 
         taskId: archiveId === 'newest' ? other.id : taskId,
       });
     await world.tick(DUE);
-    await world.disk.updateTable('scheduled_parts').set({ extend_id: extended }).execute();
+    await world.disk.updateTable('scheduled_parts').set({ extend_id: extended, entity_id: 'vm' }).execute();
     const keptFiles = new KeptFiles({
       store: world.store,
       backupFiles: { filesOf: async () => rows, isRead: async () => false },
@@ -160,6 +161,7 @@ describe('what is going to be extended is not deleted for space, though another 
           rows.find(isWanted),
       },
       presence: async () => new Map(),
+      isAbout: () => isAbout,
       draining: new AbortController().signal,
     } as never);
     const found = await keptFiles.doomedForSpace('p1', 200);
@@ -170,6 +172,10 @@ describe('what is going to be extended is not deleted for space, though another 
   test('by the next increment of the task that made it', async () => {
     expect(await doomed(false, null)).toEqual(['old', 'extended']);
     expect(await doomed(true, null)).toEqual([]);
+  });
+
+  test('but by none where the task is about the VM no more', async () => {
+    expect(await doomed(true, null, false)).toEqual(['old', 'extended']);
   });
 
   test('by a part that has begun', async () => {

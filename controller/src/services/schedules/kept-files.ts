@@ -28,6 +28,8 @@ export interface KeptFilesDependencies {
     files: readonly FileRow[],
     signal: AbortSignal,
   ) => Promise<ReadonlyMap<string, boolean> | undefined>;
+  /** Whether the next run of a task is about a VM. */
+  isAbout: (definition: ScheduleDefinition, domainId: string) => boolean;
   draining: AbortSignal;
 }
 
@@ -53,6 +55,8 @@ export type FileVerdict = Verdict & { file: FileRow };
 interface Maker {
   id: string;
   definition: ScheduleDefinition;
+  /** It has a next run. */
+  isEnabled: boolean;
 }
 
 /** By the archive's id. */
@@ -87,7 +91,8 @@ export class KeptFiles {
     if (rules === null) return [];
     const archives = await this.#dependencies.store.archivesOf(taskId, domainId);
     const files = await this.#dependencies.backupFiles.filesOf({ domain: domainId });
-    const maker = { id: taskId, definition };
+    // whose rules are asked for is about it
+    const maker = { id: taskId, definition, isEnabled: true };
     const makers = new Map([...archives].map(archiveId => [archiveId, maker]));
     const rows = this.#originals(files, makers, without);
     const facts = withComing(await this.#facts(rows, makers), domainId, now, coming);
@@ -149,7 +154,7 @@ export class KeptFiles {
     for (const task of await store.tasks()) {
       const definition = definitionIn(task);
       if (!definition.free_space_cleanup) continue;
-      const maker = { id: task.id, definition };
+      const maker = { id: task.id, definition, isEnabled: task.enabled === 1 };
       for (const archiveId of await store.archivesOf(task.id)) makers.set(archiveId, maker);
     }
     const files = this.#originals(await backupFiles.filesOf({ pool: poolId }), makers, without);
@@ -225,14 +230,18 @@ export class KeptFiles {
 
   /** Ids of the files that the next increments of these VMs extend: those by hand, those of the tasks that made the files, and what has begun. */
   async #extended(rows: readonly FileRow[], makers: Makers): Promise<Set<string>> {
-    const extended = await this.#dependencies.store.filesToExtend();
+    const { store, isAbout } = this.#dependencies;
+    const extended = await store.filesToExtend(new Set(rows.map(row => row.domain_id ?? '')));
     for (const [domainId, ofDomain] of Map.groupBy(rows, row => row.domain_id ?? '')) {
       const byHand = await this.nextOf(domainId);
       // nothing of the VM can be extended
       if (byHand === undefined) continue;
       extended.add(byHand.id);
-      for (const { id, definition } of new Set(ofDomain.map(row => makers.get(archiveIdOfRow(row))!))) {
-        if (!incremental(definition)) continue;
+      for (const { id, definition, isEnabled } of new Set(
+        ofDomain.map(row => makers.get(archiveIdOfRow(row))!),
+      )) {
+        // what no run is going to extend may go, or it would stay for ever
+        if (!isEnabled || !incremental(definition) || !isAbout(definition, domainId)) continue;
         const next = await this.nextOfTask(id, domainId, definition.options);
         if (next !== undefined) extended.add(next.id);
       }

@@ -83,6 +83,7 @@ class RoomWorld {
         inventory,
         extensions: {},
         presence: async () => new Map(),
+        isAbout: () => true,
         draining: new AbortController().signal,
       } as never),
       backups: {

@@ -74,8 +74,8 @@ export class Runs {
   }
 
   /** Those that are written as under way, and not known here. */
-  async unknown(): Promise<ScheduledRunRow[]> {
-    const running = await this.#dependencies.store.running();
+  async unknown(): Promise<Pick<ScheduledRunRow, 'id' | 'scheduled_task_id'>[]> {
+    const running = await this.#dependencies.store.runningIds();
     return running.filter(({ id }) => !this.#open.has(id));
   }
 

@@ -124,6 +124,15 @@ export class ScheduleStore {
     return this.#db.selectFrom('scheduled_runs').selectAll().where('id', '=', id).executeTakeFirst();
   }
 
+  /** Asked often: most columns of a run are large. */
+  runningIds(): Promise<Pick<ScheduledRunRow, 'id' | 'scheduled_task_id'>[]> {
+    return this.#db
+      .selectFrom('scheduled_runs')
+      .select(['id', 'scheduled_task_id'])
+      .where('status', '=', 'RUNNING')
+      .execute();
+  }
+
   running(): Promise<ScheduledRunRow[]> {
     return this.#db
       .selectFrom('scheduled_runs')
@@ -264,16 +273,18 @@ export class ScheduleStore {
       .execute();
   }
 
-  /** Ids of the files that parts are going to extend that run and have made no backup yet. */
-  async filesToExtend(): Promise<Set<string>> {
-    const rows = await this.#db
+  /** Ids of the files of these VMs that parts are going to extend that run and have made no backup yet. */
+  async filesToExtend(domainIds: ReadonlySet<string>): Promise<Set<string>> {
+    const rows = this.#db
       .selectFrom('scheduled_parts')
       .select('extend_id')
       .where('status', '=', 'RUNNING')
       .where('extend_id', 'is not', null)
-      .where('file_id', 'is', null)
-      .execute();
-    return new Set(rows.map(row => row.extend_id!));
+      .where('file_id', 'is', null);
+    // many of them are asked about when space is wanted, and one for a rule
+    const [only] = domainIds;
+    const wanted = domainIds.size === 1 ? rows.where('entity_id', '=', only!) : rows;
+    return new Set((await wanted.execute()).map(row => row.extend_id!));
   }
 
   /** What was deleted for parts that run into a pool. */

@@ -141,6 +141,20 @@ export function targets(
   return targetsOf(definition, action === 'scan' ? pools() : domains());
 }
 
+/** Whether the next run of a task is about a VM. */
+export function isAbout(
+  { inventory, tags }: Pick<SurroundingsDependencies, 'inventory' | 'tags'>,
+  definition: ScheduleDefinition,
+  domainId: string,
+): boolean {
+  const entry = inventory.domains.get(domainId);
+  if (entry === undefined) return false;
+  const { domain, nodeId } = entry;
+  const borne = tags.borneBy(domainId).map(tag => tag.id);
+  const one = { id: domainId, name: domain.name, nodeIds: [nodeId], tags: borne };
+  return targetsOf(definition, [one]).found.length > 0;
+}
+
 async function placeOf(dependencies: SurroundingsDependencies, part: OpenPart): Promise<Place> {
   const { row, run, definition } = part;
   const { inventory } = dependencies;
