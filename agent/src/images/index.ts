@@ -29,7 +29,7 @@ export {
   makeOwnFile,
   type OwnFile,
 } from './own-file.ts';
-export { PendingAnswers } from './pending.ts';
+export { PATIENCE_MS, PendingAnswers } from './pending.ts';
 export {
   imagesInUse,
   type LeftImage,

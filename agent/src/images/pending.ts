@@ -6,7 +6,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { LeftImage } from './remove.ts';
 
 /** How long to wait for an answer, ms; the count begins again when the agent starts. */
-const PATIENCE_MS = 15 * 60_000;
+export const PATIENCE_MS = 15 * 60_000;
 
 export class PendingAnswers {
   readonly #patienceMs: number;

@@ -1,5 +1,5 @@
 /** Whether an owner's instant is still read on another node: a borrower may have moved with its disk. */
-import { useElsewhere } from '../../images/index.ts';
+import { PATIENCE_MS, useElsewhere } from '../../images/index.ts';
 import { LENDING_STATE, loadStates } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { type Party, readParty } from './lender.ts';
@@ -23,10 +23,7 @@ async function useOf(dependencies: WorkflowDependencies, { domain }: Party, sign
   return useElsewhere(dependencies, question, signal);
 }
 
-/** Nobody is in a hurry to merge what others did not give back; a node may be away for weeks. */
-const PATIENCE_MS = 15 * 60_000;
-
-/** Owners of instants of which not all nodes were heard. */
+/** Owners of instants of which not all nodes were heard: nobody is in a hurry to merge what others did not give back. */
 export class Unheard {
   readonly #patienceMs: number;
   readonly #sinceMs = new Map<string, number>();

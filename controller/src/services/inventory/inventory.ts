@@ -98,7 +98,7 @@ export class Inventory {
     this.#watcher = watcher;
   }
 
-  /** Set once at start; waited for when a known pool has come to its first node, or has left its last one. */
+  /** Set once at start; waited for when a node tells that a known pool has come to it as the first, or has left it as the last one. */
   setPoolWatcher(watcher: (id: string) => Promise<void>): void {
     this.#poolWatcher = watcher;
   }

@@ -98,7 +98,7 @@ export class KeptFiles {
     const facts = withComing(await this.#facts(rows, makers), domainId, now, coming);
     const newest = Math.max(...facts.filter(file => file.isGood).map(file => file.newest));
     const until = Math.min(now, newest + DAY_MS);
-    // after any other: of two of one instant their ids would decide which is the newest
+    // after any other good one: of two of one instant their ids would decide which is the newest
     const dated = facts.map(file =>
       file.id === justMade ? { ...file, newest: Math.max(until, newest + 1) } : file,
     );
