@@ -1,6 +1,6 @@
 /** Room for what is to be written of foreign images, once they are known: packed they are smaller than what comes of them. */
 import { measureQcow2, type RawContent } from '../../archive/index.ts';
-import { type PoolRecord, requireSpace } from '../../pools/index.ts';
+import { requireSpace } from '../../pools/index.ts';
 
 /**
  * A pool that is filled to its end stops the VMs whose disks grow there.
@@ -8,12 +8,12 @@ import { type PoolRecord, requireSpace } from '../../pools/index.ts';
  * @throws VirtkeepError pool_no_space, qemu_img_failed, canceled
  */
 export async function requireRoom(
-  pool: Pick<PoolRecord, 'name' | 'path'>,
+  pool: { name: string; path?: string },
   contents: readonly RawContent[],
   share: number,
   signal: AbortSignal,
 ): Promise<void> {
   let neededBytes = 0;
   for (const content of contents) neededBytes += await measureQcow2(content, signal);
-  await requireSpace({ name: pool.name, ...(pool.path && { path: pool.path }) }, neededBytes * share);
+  await requireSpace(pool, neededBytes * share);
 }

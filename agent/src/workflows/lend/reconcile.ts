@@ -81,7 +81,7 @@ async function settle(
 async function freezerAt(dependencies: WorkflowDependencies, ownerId: string, context: OperationContext) {
   const owner = await requireParty(dependencies, ownerId);
   const lender = await readLender(dependencies, owner, context.signal);
-  return { lender, freezer: await freezerOf(dependencies, lender, context) };
+  return { domain: owner.domain, lender, freezer: await freezerOf(dependencies, lender, context) };
 }
 
 /**
@@ -93,8 +93,7 @@ async function release(
   ownerId: string,
   context: OperationContext,
 ): Promise<void> {
-  const { domain } = await requireParty(dependencies, ownerId);
-  const { lender, freezer } = await freezerAt(dependencies, ownerId, context);
+  const { domain, lender, freezer } = await freezerAt(dependencies, ownerId, context);
   if (!(await domain.findSnapshot(LENDING_STATE))) return freezer.release(lender, context);
   const state = { domainId: ownerId, name: LENDING_STATE, countsAsDeletion: false };
   const handle = context.effects.begin({ type: 'removed_state', ...state }, 'always');

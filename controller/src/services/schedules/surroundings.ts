@@ -125,21 +125,23 @@ export function targets(
   const named = !all && chosenTags.length === 0 && nodes.length === 0 ? entities : undefined;
   const chosen = <T>(things: ReadonlyMap<string, T>): T[] =>
     named === undefined ? [...things.values()] : named.flatMap(id => things.get(id) ?? []);
-  const tagsOf = (id: string) => tags.borneBy(id).map(tag => tag.id);
   const pools = () =>
     chosen(inventory.pools)
       .filter(({ views }) => views.size > 0)
-      .map(({ row, views }) => candidate(row.id, row.verbose_name, [...views.keys()]));
+      .map(({ row, views }) => candidateOf(tags, row.id, row.verbose_name, [...views.keys()]));
   const domains = () =>
-    chosen(inventory.domains).map(({ domain, nodeId }) => candidate(domain.id, domain.name, [nodeId]));
-  const candidate = (id: string, name: string, nodeIds: string[]): Candidate => ({
-    id,
-    name,
-    nodeIds,
-    tags: tagsOf(id),
-  });
+    chosen(inventory.domains).map(({ domain, nodeId }) =>
+      candidateOf(tags, domain.id, domain.name, [nodeId]),
+    );
   return targetsOf(definition, action === 'scan' ? pools() : domains());
 }
+
+const candidateOf = (
+  tags: SurroundingsDependencies['tags'],
+  id: string,
+  name: string,
+  nodeIds: string[],
+): Candidate => ({ id, name, nodeIds, tags: tags.borneBy(id).map(tag => tag.id) });
 
 /** Whether the next run of a task is about a VM. */
 export function isAbout(
@@ -150,8 +152,7 @@ export function isAbout(
   const entry = inventory.domains.get(domainId);
   if (entry === undefined) return false;
   const { domain, nodeId } = entry;
-  const borne = tags.borneBy(domainId).map(tag => tag.id);
-  const one = { id: domainId, name: domain.name, nodeIds: [nodeId], tags: borne };
+  const one = candidateOf(tags, domainId, domain.name, [nodeId]);
   return targetsOf(definition, [one]).found.length > 0;
 }
 
