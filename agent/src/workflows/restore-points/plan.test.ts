@@ -75,6 +75,17 @@ describe('which layers become one', () => {
   });
 });
 
+test('what two disks stand on stays an image of its own: one name cannot be of what is above it in both', () => {
+  const below = layer('l1', 1);
+  const disks = [disk('a', [below, layer('a2', 1), layer('a3', 2)]), disk('b', [below, layer('b2', 1)])];
+  const ends = new Set(endsOf({ disks }));
+  const names = disks.map(({ layers }) => imagesOf(layers, ends).map(image => image.map(one => one.member)));
+  expect(names).toEqual([
+    [['l1'], ['a2', 'a3']],
+    [['l1'], ['b2']],
+  ]);
+});
+
 describe('what a manifest says then', () => {
   const rules = { first: 3, ends: new Set(['l3', 'l4', 'l5']) };
 

@@ -10,6 +10,7 @@
  * | the top layer of a disk at a state that stays     | it ends an image: the state is restored from it             |
  * | kept by a saved state of the VM that comes back   | it ends an image: the saved state keeps its layer           |
  * | of a disk that nobody writes to                   | it ends an image: an increment knows it again by its layers |
+ * | below another disk as well                        | it ends an image: it stays one for both                     |
  * | all others, those of dropped restore points       | joined with the one above                                   |
  *
  * An image bears the name and the former path of its lowest layer, by which a saved state of the VM knows what was written above it.
@@ -58,11 +59,28 @@ export function isDropped(
   return tag?.backupId === backupId && tag.state < first;
 }
 
-/** Names of the layers that end an image because of a state: the tops of its disks, and what nobody writes to. */
-export const endsOf = ({ disks }: Pick<Manifest, 'disks'>): string[] =>
-  disks.flatMap(({ layers }) =>
-    layers.filter((layer, index) => index === layers.length - 1 || layer.modified !== undefined).map(nameOf),
+/**
+ * Names of the layers that end an image because of a state: the tops of its disks, what nobody writes to, and what several disks have: an
+ * image of what is above that would be one disk's alone, under a name that the other has as well.
+ */
+export function endsOf({ disks }: Pick<Manifest, 'disks'>): string[] {
+  const shared = membersOfSeveral(disks);
+  return disks.flatMap(({ layers }) =>
+    layers
+      .filter((layer, index) => {
+        const isTop = index === layers.length - 1;
+        return isTop || layer.modified !== undefined || shared.has(layer.member);
+      })
+      .map(nameOf),
   );
+}
+
+function membersOfSeveral(disks: readonly ManifestDisk[]): Set<string> {
+  const seen = new Set<string>();
+  return new Set(
+    disks.flatMap(({ layers }) => layers.map(nameOf)).filter(name => seen.size === seen.add(name).size),
+  );
+}
 
 const nameOf = ({ member }: ManifestLayer): string => member;
 

@@ -414,6 +414,60 @@ test('a saved state that a user made keeps its layer apart, and stands on what s
   ]);
 });
 
+test('two disks that stand on one file stay two, each with what was written above it', async () => {
+  const path = join(backups, 'a.tar');
+  const below = makeLayer(1);
+  /** What each state writes, per disk. */
+  const above = ['a', 'b'].map((disk, index) =>
+    [1, 2].map(state => {
+      const layer = join(directory, `${disk}${state}.qcow2`);
+      const on = state === 1 ? below : join(directory, `${disk}1.qcow2`);
+      run('qemu-img', 'create', '-q', '-f', 'qcow2', '-b', on, '-F', 'qcow2', layer, SIZE);
+      run('qemu-io', '-f', 'qcow2', '-c', `write -P ${10 * state + index} ${state * 64}k 64k`, layer);
+      return layer;
+    }),
+  );
+  const layerOf = (file: string, stateNumber: number) => ({
+    ...{ member: basename(file), stateNumber, formerPath: file, frozenBy: null },
+  });
+  const described = (number: number, members: MemberRecord[]): Manifest => {
+    const common = grown(number, members, { snapshots: [] });
+    const disks = above.map((layers, index) => ({
+      ...{ ...common.disks[0]!, id: `${index}`.repeat(8), target: `vd${'ab'[index]}` },
+      layers: [layerOf(below, 1), ...layers.slice(0, number).map((file, at) => layerOf(file, at + 1))],
+    }));
+    return { ...common, disks };
+  };
+  const archives = { path, signal };
+  const options = { backupId: BACKUP_ID, compression: null, hash: false };
+  for (const number of [1, 2]) {
+    const writer =
+      number === 1
+        ? await ArchiveWriter.create({ ...archives, ...options })
+        : await ArchiveAppender.open(archives);
+    if (writer instanceof ArchiveAppender) await writer.begin(join(directory, 'tail'));
+    for (const file of [...(number === 1 ? [below] : []), ...above.map(layers => layers[number - 1]!)])
+      await writer.addFile(basename(file), 'layer', file, { formerPath: file });
+    await writer.addBytes(`s${number}.memory`, 'memory', Buffer.alloc(1));
+    await writer.addBytes(`000${number}_vm.xml`, 'domain_xml', Buffer.from('<domain/>'));
+    await writer.finish({ stateNumber: number, manifest: members => described(number, members) });
+    await writer.abort();
+  }
+  await trim(path, 1);
+  const archive = await openArchive(path, signal);
+  const shows: string[] = [];
+  for (const { layers } of archive.manifest!.disks) {
+    const files: string[] = [];
+    for (const { member } of layers) {
+      files.push(join(directory, `taken-${member}`));
+      if (!existsSync(files.at(-1)!)) await archive.extractMember(member, files.at(-1)!, { signal });
+    }
+    shows.push(shown(...files));
+  }
+  await archive.close();
+  expect(shows).toEqual(above.map(layers => shown(below, ...layers)));
+});
+
 describe("a thin clone's", () => {
   const makeBase = () => {
     const base = join(directory, 'template.qcow2');

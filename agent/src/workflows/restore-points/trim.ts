@@ -232,7 +232,7 @@ interface LayersToJoin {
   below: Below | null;
 }
 
-/** By its name each image that several layers become. */
+/** By its name each image that several layers become; what two disks have is never in one (plan.ts). */
 function joinedIn(disks: readonly ManifestDisk[], ends: ReadonlySet<string>): Map<string, LayersToJoin> {
   const found = new Map<string, LayersToJoin>();
   for (const { layers: all, base } of disks) {
