@@ -46,9 +46,20 @@ export async function estimate(dependencies: WorkflowDependencies, job: BackupJo
     requireReadable(archive, withMemory(plan.tarSize, memoryBytes), dependencies.mostFrames);
   }
   const share = job.compressed ? COMPRESSED_SHARE : 1;
-  await requireSpace(target, (plan.neededBytes + memoryBytes + convertedBytes(job)) * share);
+  const archiveBytes = (plan.neededBytes + memoryBytes + convertedBytes(job)) * share;
+  const asideBytes = job.compressed ? plan.largestRawBytes : 0;
   const spare = spareDirectoryOf(facts, target.path!);
-  if (memoryBytes > 0) await requireSpace({ name: spare, path: spare }, memoryBytes);
+  const isOneDisk = memoryBytes > 0 && (await deviceOf(spare)) === (await deviceOf(target.path!));
+  await requireSpace(target, archiveBytes + asideBytes + (isOneDisk ? memoryBytes : 0));
+  if (memoryBytes > 0 && !isOneDisk) await requireSpace({ name: spare, path: spare }, memoryBytes);
+}
+
+/** Number of the file system that a directory is on. @throws VirtkeepError io_failed */
+async function deviceOf(path: string): Promise<number> {
+  const { dev } = await stat(path).catch(error => {
+    throw fromIoError(error, 'reading', path);
+  });
+  return dev;
 }
 
 /** What the archive is going to hold, with what it has already, before anything is touched. @throws VirtkeepError io_failed */

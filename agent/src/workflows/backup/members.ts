@@ -80,6 +80,8 @@ export interface ArchivePlan {
   totalBytes: number;
   /** Bytes that the archive takes uncompressed. */
   neededBytes: number;
+  /** Of the largest raw disk: what it takes in a file of its own on its way into a compressed archive. */
+  largestRawBytes: number;
   /** The size of the tar with its earlier members and all headers; raw disks count with their allocated bytes. */
   tarSize: TarSize;
 }
@@ -133,6 +135,7 @@ export function planArchive(picture: BackupPicture): ArchivePlan {
     sources: collect.sources,
     totalBytes: collect.totalBytes,
     neededBytes: collect.neededBytes,
+    largestRawBytes: collect.largestRawBytes,
     tarSize: collect.tarSize,
     manifest: {
       vm: { uuid: config.uuid, name: config.name },
@@ -352,12 +355,13 @@ class MemberCollector {
   readonly sources: string[] = [];
   totalBytes = 0;
   neededBytes = 0;
+  largestRawBytes = 0;
   /** Of the new members with their headers: at most, but for raw disks, which count with what of them is allocated. */
   #tarBytes = 0;
   /** Newest manifest of the archive that is extended. */
   readonly former: Manifest | null;
   readonly stateNumber: number;
-  readonly #byPath = new Map<string, string>();
+  readonly #byFile = new Map<string, string>();
   readonly #names: Set<string>;
 
   constructor(former: Manifest | null, stateNumber: number) {
@@ -382,7 +386,7 @@ class MemberCollector {
   }
 
   file(desiredName: string, kind: MemberKind, path: string, size: FileSize = UNKNOWN_SIZE): string {
-    return this.#once(path, size, () => {
+    return this.#once('file', path, size, () => {
       const name = this.#unique(desiredName);
       this.members.push({ name, kind, from: 'file', path });
       this.#tarBytes += HEADER_BYTES + roundUp(size.fileSize, 512);
@@ -391,19 +395,22 @@ class MemberCollector {
   }
 
   raw(desiredName: string, path: string, virtualSize: number, size: FileSize): string {
-    return this.#once(path, { ...size, fileSize: virtualSize }, () => {
+    return this.#once('raw', path, { ...size, fileSize: virtualSize }, () => {
       const name = this.#unique(desiredName);
       this.members.push({ name, kind: 'disk', from: 'raw', path, virtualSize });
       this.#tarBytes += HEADER_BYTES + Math.min(size.allocatedSize, virtualSize);
+      this.largestRawBytes = Math.max(this.largestRawBytes, size.allocatedSize);
       return name;
     });
   }
 
-  #once(path: string, size: FileSize, add: () => string): string {
-    const existing = this.#byPath.get(path);
+  /** A raw disk goes in as an image of another format: the same file in a drive is another member. */
+  #once(from: 'file' | 'raw', path: string, size: FileSize, add: () => string): string {
+    const key = `${from}:${path}`;
+    const existing = this.#byFile.get(key);
     if (existing !== undefined) return existing;
     const name = add();
-    this.#byPath.set(path, name);
+    this.#byFile.set(key, name);
     this.sources.push(path);
     this.totalBytes += size.fileSize;
     this.neededBytes += size.allocatedSize + HEADER_BYTES;

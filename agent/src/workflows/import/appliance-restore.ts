@@ -182,7 +182,7 @@ async function readAll(
     images.push(placed.images);
   }
   const written = disks.map(({ content }) => content);
-  await requireRoom(target, written, 1, context.signal);
+  await requireRoom(target, written, false, context.signal);
   return { vms, disks, images };
 }
 

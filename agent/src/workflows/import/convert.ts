@@ -129,7 +129,7 @@ export async function convert(
     const contents = await foreign.readDisks(context, directory);
     const images = (await foreign.readImages?.(context, directory)) ?? [];
     const written = contents.map(({ content }) => content);
-    await requireRoom(target, written, request.compress ? COMPRESSED_SHARE : 1, context.signal);
+    await requireRoom(target, written, request.compress, context.signal);
     return { contents, images };
   });
   const { appliance, definition } = foreign;

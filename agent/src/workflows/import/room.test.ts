@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from '@jest/globals';
 import { MiB, roundUp } from '@virtkeep/shared/units';
-import { requireRoom } from './room.ts';
+import { bytesOf, requireRoom } from './room.ts';
 
 const path = mkdtempSync(join(tmpdir(), 'vk-room-'));
 afterAll(() => rmSync(path, { recursive: true }));
@@ -35,7 +35,12 @@ test('what becomes larger than the pool has room for is refused before it is wri
   });
   const small = join(path, 'small.raw');
   writeFileSync(small, Buffer.alloc(MiB, 1));
-  await requireRoom(pool, [content(small, 'raw')], 1, signal);
+  await requireRoom(pool, [content(small, 'raw')], false, signal);
   const both = [content(small, 'raw'), content(fullDisk(), 'qcow2')];
-  await expect(requireRoom(pool, both, 0.5, signal)).rejects.toMatchObject({ msgKey: 'pool_no_space' });
+  await expect(requireRoom(pool, both, true, signal)).rejects.toMatchObject({ msgKey: 'pool_no_space' });
+});
+
+test('what is compressed stands in a file of its own before: beside the archive the largest has room', () => {
+  const sizes = [100, 300, 200];
+  expect([bytesOf(sizes, false), bytesOf(sizes, true), bytesOf([], true)]).toEqual([600, 600 / 2 + 300, 0]);
 });
