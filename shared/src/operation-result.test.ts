@@ -50,17 +50,20 @@ const GOLDEN: { [C in ResultCase]: [value: ResultOf<C>, json: string][] } = {
   ],
   verify: [
     [
-      { ok: true, problems: [], ...verified, restorableStates: { numbers: [1, 2] }, signature },
+      {
+        ...{ ok: true, problems: [], ...verified, restorableStates: { numbers: [1, 2] }, signature },
+        unprovenMembers: undefined,
+      },
       '{"ok":true,"problems":[],"verified_at":"2026-01-02T03:04:05.678Z","hashed":true,"restorable_states":[1,2],' +
         '"signature":{"trust":"own","signer":"n","reason":"","covers_content":true}}',
     ],
     [
       {
         ...{ ok: false, problems: [{ member: '', reason: 'torn: x' }], ...verified, hashed: false },
-        ...{ restorableStates: { numbers: [] }, signature: undefined },
+        ...{ restorableStates: { numbers: [] }, signature: undefined, unprovenMembers: 3 },
       },
       '{"ok":false,"problems":[{"member":"","reason":"torn: x"}],"verified_at":"2026-01-02T03:04:05.678Z",' +
-        '"hashed":false,"restorable_states":[]}',
+        '"hashed":false,"restorable_states":[],"unproven_members":3}',
     ],
   ],
   recompress: [[{ file }, `{"file":${FILE}}`]],

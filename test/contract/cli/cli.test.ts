@@ -363,11 +363,19 @@ describe('backup files', () => {
     const result = await run(['backups', 'verify', 'web.tar.zst']);
     expect(result.code).toBe(1);
     expect(result.stderr).toContain('a: its hash differs\nStates that can be restored: 1, 3.');
-    script = taskScript(others, { ok: true });
+    script = taskScript(others, { ok: true, unproven_members: 0 });
     expect(await run(['backups', 'verify', 'web.tar.zst'])).toMatchObject({
       code: 0,
       stdout: 'web.tar.zst: verified\n',
     });
+  });
+
+  test('one that has nothing to be compared with is not told to be verified', async () => {
+    script = taskScript(others, { ok: true, unproven_members: 2 });
+    const { code, stdout } = await run(['backups', 'verify', 'web.tar.zst']);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^web\.tar\.zst: read without a problem, but not proved: 2 of its members/);
+    expect(stdout).not.toContain('verified');
   });
 
   test('restore without disks passes its options on', async () => {

@@ -353,6 +353,22 @@ describe('library', () => {
     });
   });
 
+  test.each([
+    ['read and compared with nothing: it is not proved', { hashed: false, unproven_members: 2 }, null, 2],
+    ['by an agent that does not tell, without hashes', { hashed: false }, null, 1],
+    ['by an agent that does not tell, with hashes', { hashed: true }, true, 0],
+  ])('a verification %s', async (_what, told, ok, unproven) => {
+    const id = await backedUp({ hashed: told.hashed });
+    const { body } = await rest.call('POST', `/api/library/${id}/verify/?async=1`, { body: {} });
+    agent.succeed(body._task.id, { verified_at: '2026-02-02T00:00:00Z', ok: true, problems: [], ...told });
+    await ended(rest, body._task.id);
+    const { body: answer } = await rest.call('GET', `/api/tasks/${body._task.id}/response/`);
+    expect(answer.response).toMatchObject({ ok: true, unproven_members: unproven, hash_sum: { ok } });
+    expect(await fileOf(id)).toMatchObject({
+      ...{ status: 'ACTIVE', hash_sum: { ok, verified_at: '2026-02-02T00:00:00Z' } },
+    });
+  });
+
   test('follows what scans find: missing, found again, foreign, broken', async () => {
     const id = await backedUp();
     const copy = agent.files.get(id)!;

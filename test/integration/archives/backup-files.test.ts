@@ -58,6 +58,15 @@ test('the configuration of the VM to be restored', async () => {
   });
 });
 
+test('verification of a plain archive without hashes says of how many members it proves nothing', async () => {
+  const { file } = await lab.backup(guest, {});
+  const operationId = newId();
+  await service().verify({ operationId, file: ref(file), fileId: file.id }, context());
+  const { resultJson } = await lab.ended(operationId);
+  const { ok, hashed, unproven_members: unproven } = JSON.parse(resultJson);
+  expect([ok, hashed, unproven > 0]).toEqual([true, false, true]);
+});
+
 test.each([{ hashSum: true }, { compress: true }])(
   'verification finds a changed byte: %j',
   async request => {
@@ -67,7 +76,9 @@ test.each([{ hashSum: true }, { compress: true }])(
       await service().verify({ operationId, file: ref(file), fileId: file.id }, context());
       return JSON.parse((await lab.ended(operationId)).resultJson);
     };
-    expect(await verify()).toMatchObject({ ok: true, problems: [], hashed: request.hashSum === true });
+    expect(await verify()).toMatchObject({
+      ...{ ok: true, problems: [], hashed: request.hashSum === true, unproven_members: 0 },
+    });
     const bytes = readFileSync(path);
     const at = Math.floor(bytes.length / 2);
     const handle = openSync(path, 'r+');

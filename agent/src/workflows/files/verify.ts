@@ -65,6 +65,7 @@ export function verifyResult(
     problems: result.problems.map(problemOf),
     verifiedAt: now.toISOString(),
     hashed: result.hashed,
+    unprovenMembers: result.unprovenMembers,
     restorableStates: { numbers: result.restorableStates },
     signature,
   };

@@ -12,7 +12,7 @@ import { addExport } from './export.ts';
 
 interface Verified {
   ok: boolean;
-  hashed: boolean;
+  unproven_members: number;
   problems: { member: string; reason: string }[];
   restorable_states: number[] | null;
 }
@@ -61,10 +61,15 @@ function addVerify(backups: Command): void {
         const task = await runAction(client, `/api/library/${file.id}/verify/`, {}, { quiet: json });
         const { response } = await client.get<{ response: Verified }>(`/api/tasks/${task.id}/response/`);
         if (json) printJson({ ...task, response });
-        else if (response.ok) print(`${file.filename}: verified`);
+        else if (response.ok) print(`${file.filename}: ${proofText(response)}`);
         if (!response.ok) throw new CliError(damageText(file.filename, response));
       });
     });
+}
+
+function proofText({ unproven_members: unproven }: Verified): string {
+  if (unproven === 0) return 'verified';
+  return `read without a problem, but not proved: ${unproven} of its members have no hashes (backup --hash makes them)`;
 }
 
 /** What is wrong, member by member, and what can be restored all the same. */

@@ -125,7 +125,11 @@ export const FileSchema = record(
           algorithm: text('SHA-256'),
           value: nullable(text('of the whole file')),
           verified_at: nullable(described(Time, 'when it was verified last')),
-          ok: nullable(truth('what the verification said; null: there was none')),
+          ok: nullable(
+            truth(
+              'what the verification said; null: there was none, or it could compare some members with nothing',
+            ),
+          ),
           problems: Problems,
           restorable_states: Restorable,
         },
@@ -214,6 +218,7 @@ export const VerifiedFileSchema = record(
       verified_at: STORY.ended,
       ok: true,
       hashed: false,
+      unproven_members: 2,
       problems: [],
       restorable_states: [1],
       signature: exampleSignature,
@@ -224,6 +229,11 @@ export const VerifiedFileSchema = record(
     verified_at: described(Time, 'when it was verified'),
     ok: truth('nothing is wrong with it'),
     hashed: truth('SHA-256 was compared too, not only the checksums'),
+    unproven_members: Type.Integer({
+      minimum: 0,
+      description:
+        'members that could be read and have nothing to be compared with: an uncompressed backup without hash_sum',
+    }),
     problems: Problems,
     restorable_states: Restorable,
     signature: SignatureSchema,

@@ -18,7 +18,7 @@ const FILE = BackupFile.fromPartial({
   created: new Date('2026-01-02T03:04:05.000Z'),
 });
 const WORK = { operation: 'o', description: null, protected: null };
-const VERIFIED = { ok: true, problems: [], verifiedAt: '', hashed: true, restorableStates: null };
+const VERIFIED = { ok: true, problems: [], verifiedAt: '', unprovenMembers: 0, restorableStates: null };
 /** More moments than any change of a record has. */
 const MOMENTS = 60;
 const PAGE = { ordering: { field: 'created', descending: true }, limit: 10, offset: 0 } as const;

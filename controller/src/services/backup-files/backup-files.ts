@@ -49,10 +49,12 @@ export interface NewFile {
 }
 
 export interface Verification {
+  /** Nothing is wrong with what was read. */
   ok: boolean;
   problems: FileProblem[];
   verifiedAt: string;
-  hashed: boolean;
+  /** Members that were read and compared with nothing. */
+  unprovenMembers: number;
   restorableStates: number[] | null;
 }
 
@@ -471,7 +473,7 @@ export class BackupFiles {
           ...UNVERIFIED,
           ...details.hash_sum,
           verified_at: found.verifiedAt,
-          ok: found.ok,
+          ok: found.ok && found.unprovenMembers > 0 ? null : found.ok,
           problems: found.problems,
           restorable_states: found.restorableStates,
         },

@@ -346,12 +346,15 @@ export class FileActionService {
     const { backupFiles, library } = this.#dependencies;
     const id = await fileOf(ended, this.#dependencies);
     const { ok, problems, hashed, verifiedAt, ...told } = resultOf(ended.operation, 'verify');
-    const found = { ok, problems, hashed };
     const restorableStates = told.restorableStates?.numbers ?? null;
-    await backupFiles.verified(id, { ...found, verifiedAt, restorableStates });
+    const file = await library.get(id);
+    // an agent of before does not tell: of what is compressed every frame has a checksum, of all else nothing has
+    const unprovenMembers = told.unprovenMembers ?? (hashed || file.compressed ? 0 : 1);
+    await backupFiles.verified(id, { ok, problems, verifiedAt, unprovenMembers, restorableStates });
     return {
       ...(await library.get(id)),
-      ...found,
+      ...{ ok, problems, hashed },
+      unproven_members: unprovenMembers,
       verified_at: verifiedAt,
       restorable_states: restorableStates,
       signature: shownSignature(told.signature),

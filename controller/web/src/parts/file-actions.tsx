@@ -130,6 +130,9 @@ export function FileMarks({ file }: { file: BackupFile }) {
     file.compressed ? words.compressed : '',
     file.can_be_incremental ? words.extendable : '',
     hash?.ok ? words.verified(format.age(hash.verified_at)) : '',
+    hash?.ok === null && hash.verified_at !== null
+      ? words.readWithoutProof(format.age(hash.verified_at))
+      : '',
   ].filter(mark => mark !== '');
   return (
     <span className="vk-row">

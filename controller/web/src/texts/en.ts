@@ -357,6 +357,7 @@ export const en = {
     compressed: 'compressed',
     extendable: 'can be extended',
     verified: (age: string) => `verified ${age}`,
+    readWithoutProof: (age: string) => `read ${age}, has no hashes`,
     broken: 'checksum wrong',
     empty: 'No backup files',
     emptyText: 'Back up a machine, or scan a data pool into which archives were copied.',

@@ -360,6 +360,7 @@ export const ru: Texts = {
     compressed: 'сжат',
     extendable: 'можно дополнять',
     verified: age => `проверен ${age}`,
+    readWithoutProof: age => `прочитан ${age}, хешей нет`,
     broken: 'контрольная сумма не сходится',
     empty: 'Файлов копий нет',
     emptyText: 'Создайте копию машины или просмотрите пул, в который скопировали архивы.',

@@ -125,7 +125,14 @@ export interface VerifyResult {
     | RestorableStates
     | undefined;
   /** Absent: the archive could not be opened. */
-  signature: ArchiveSignature | undefined;
+  signature:
+    | ArchiveSignature
+    | undefined;
+  /**
+   * Read without a problem, but compared with nothing: they have neither hash nor checksum. Absent: of an agent of before, which does not
+   * tell.
+   */
+  unprovenMembers?: number | undefined;
 }
 
 export interface ArchiveProblem {
@@ -1979,7 +1986,15 @@ export const NewDisk: MessageFns<NewDisk> = {
 };
 
 function createBaseVerifyResult(): VerifyResult {
-  return { ok: false, problems: [], verifiedAt: "", hashed: false, restorableStates: undefined, signature: undefined };
+  return {
+    ok: false,
+    problems: [],
+    verifiedAt: "",
+    hashed: false,
+    restorableStates: undefined,
+    signature: undefined,
+    unprovenMembers: undefined,
+  };
 }
 
 export const VerifyResult: MessageFns<VerifyResult> = {
@@ -2001,6 +2016,9 @@ export const VerifyResult: MessageFns<VerifyResult> = {
     }
     if (message.signature !== undefined) {
       ArchiveSignature.encode(message.signature, writer.uint32(50).fork()).join();
+    }
+    if (message.unprovenMembers !== undefined) {
+      writer.uint32(56).uint32(message.unprovenMembers);
     }
     return writer;
   },
@@ -2066,6 +2084,14 @@ export const VerifyResult: MessageFns<VerifyResult> = {
             message.signature = ArchiveSignature.decode(reader, reader.uint32());
             continue;
           }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.unprovenMembers = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2096,6 +2122,11 @@ export const VerifyResult: MessageFns<VerifyResult> = {
         ? RestorableStates.fromJSON(object.restorable_states)
         : undefined,
       signature: isSet(object.signature) ? ArchiveSignature.fromJSON(object.signature) : undefined,
+      unprovenMembers: isSet(object.unprovenMembers)
+        ? globalThis.Number(object.unprovenMembers)
+        : isSet(object.unproven_members)
+        ? globalThis.Number(object.unproven_members)
+        : undefined,
     };
   },
 
@@ -2119,6 +2150,9 @@ export const VerifyResult: MessageFns<VerifyResult> = {
     if (message.signature !== undefined) {
       obj.signature = ArchiveSignature.toJSON(message.signature);
     }
+    if (message.unprovenMembers !== undefined) {
+      obj.unprovenMembers = Math.round(message.unprovenMembers);
+    }
     return obj;
   },
 
@@ -2137,6 +2171,7 @@ export const VerifyResult: MessageFns<VerifyResult> = {
     message.signature = (object.signature !== undefined && object.signature !== null)
       ? ArchiveSignature.fromPartial(object.signature)
       : undefined;
+    message.unprovenMembers = object.unprovenMembers ?? undefined;
     return message;
   },
 };
