@@ -237,7 +237,7 @@ test('a restore point becomes a new machine by four steps', async () => {
   await page.getByLabel('Name of the new machine').fill('web-copy');
   await page.getByRole('checkbox', { name: 'Start it when it is restored' }).check();
   await seen.inspect();
-  await button('Next').click();
+  await page.getByLabel('Name of the new machine').press('Enter');
   await page.getByText('As a new machine: web-copy').waitFor();
   await button('Start restore').click();
   await page.getByRole('heading', { level: 1, name: 'Tasks' }).waitFor();

@@ -1,6 +1,6 @@
 /** A form of several steps, each of which says when one may go on. */
 import { ActionList, ActionListItem, Button, Title } from '@patternfly/react-core';
-import { type ReactNode, useEffect, useRef, useState } from 'react';
+import { type FormEvent, type ReactNode, useEffect, useRef, useState } from 'react';
 import { useWords } from '../texts/index.tsx';
 
 export interface Step {
@@ -37,6 +37,13 @@ export function Steps({ label, steps, submit, isBusy, act, cancel }: StepsProps)
   const isLast = present === steps.length - 1;
   /** One may go back to any step, and on to those before which all is there. */
   const isOpen = (index: number) => index <= present || steps.slice(0, index).every(({ isReady }) => isReady);
+  /** Enter in a field goes on, but begins nothing. By itself a browser would load the page anew, with nothing of what was chosen. */
+  const goOn = (event: FormEvent) => {
+    // that of a dialog comes here as well, from elsewhere in the page
+    if (!event.currentTarget.contains(event.target as Node)) return;
+    event.preventDefault();
+    if (step.isReady && !isLast) setPresent(present + 1);
+  };
   return (
     <>
       <nav aria-label={label}>
@@ -58,7 +65,7 @@ export function Steps({ label, steps, submit, isBusy, act, cancel }: StepsProps)
       <Title headingLevel="h2" ref={heading} tabIndex={-1} className="vk-title vk-block">
         {step.name}
       </Title>
-      {step.content}
+      <div onSubmit={goOn}>{step.content}</div>
       <ActionList className="vk-block vk-wrap">
         <ActionListItem>
           <Button
