@@ -6,11 +6,11 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { hasKey } from '@virtkeep/shared/errors';
-import { sql } from 'kysely';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { sql, type Transaction } from 'kysely';
 import { openDatabase } from './database.ts';
 import { openPostgres } from './postgres.ts';
-import type { Database } from './schema.ts';
+import type { Database, Schema } from './schema.ts';
 import type { DatabaseTarget, PostgresTarget } from './target.ts';
 
 /** Whether this run of the tests is about PostgreSQL. */
@@ -85,6 +85,18 @@ export async function refuseInserts(db: Database, table: string): Promise<() => 
   return async () => {
     await ask(`drop trigger full_disk${isOnPostgres() ? ` on ${table}` : ''}`);
   };
+}
+
+/** The next transaction is carried out, and its answer is lost with the connection. */
+export function loseNextAnswer(db: Database): void {
+  const transaction = () => ({
+    execute: async (work: (trx: Transaction<Schema>) => Promise<unknown>) => {
+      Reflect.deleteProperty(db, 'transaction');
+      await db.transaction().execute(work);
+      throw new VirtkeepError('database_unavailable', { reason: 'it broke' });
+    },
+  });
+  Object.assign(db, { transaction });
 }
 
 /** URL of a database of the test server. */

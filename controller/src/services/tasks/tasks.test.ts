@@ -3,7 +3,12 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { Principal } from '../../auth/principal.ts';
 import type { Database } from '../../store/schema.ts';
-import { makeTestDatabase, refuseInserts, type TestDatabase } from '../../store/test-database.ts';
+import {
+  loseNextAnswer,
+  makeTestDatabase,
+  refuseInserts,
+  type TestDatabase,
+} from '../../store/test-database.ts';
 import { ChangeFeed } from '../journal/changes.ts';
 import { EventService } from '../journal/events.ts';
 import { failureOfRow } from './record.ts';
@@ -34,29 +39,34 @@ const create = (values: object = {}) =>
   tasks.create({ name: 'act', verboseName: 'Act', user, entities: [], nodeId: newId(), ...values });
 
 test('a task whose connection broke when it was written does not stay open', async () => {
-  const broken = new VirtkeepError('database_unavailable', { reason: 'it broke' });
-  let breaks = true;
-  // what was written is there, and nobody was told
-  const breaking = new Proxy(db, {
-    get(target, name) {
-      const value = Reflect.get(target, name);
-      if (name !== 'transaction') return typeof value === 'function' ? value.bind(target) : value;
-      return () => ({
-        execute: async (work: never) => {
-          const done = await db.transaction().execute(work);
-          if (!breaks) return done;
-          breaks = false;
-          throw broken;
-        },
-      });
-    },
-  });
-  const changes = new ChangeFeed();
-  tasks = new TaskService(breaking, changes, new EventService(breaking, changes));
+  loseNextAnswer(db);
   const id = newId();
-  await expect(create({ id })).rejects.toBe(broken);
+  await expect(create({ id })).rejects.toMatchObject({ msgKey: 'database_unavailable' });
   const ended = await tasks.waitFor(id, 60_000);
   expect([ended.row.status, JSON.parse(ended.row.error_json!).msg_key]).toEqual(['FAILED', 'interrupted']);
+});
+
+test('a task that could not be written goes on when it is made again under its id', async () => {
+  const madeAgain = Promise.withResolvers<void>();
+  const find = tasks.find.bind(tasks);
+  let looked: Promise<unknown> | undefined;
+  tasks.find = id => {
+    const found = madeAgain.promise.then(() => find(id));
+    looked = found;
+    return found;
+  };
+  const transaction = () => {
+    Reflect.deleteProperty(db, 'transaction');
+    throw new VirtkeepError('database_unavailable', { reason: 'it is locked' });
+  };
+  Object.assign(db, { transaction });
+  const id = newId();
+  await expect(create({ id })).rejects.toMatchObject({ msgKey: 'database_unavailable' });
+  await create({ id });
+  madeAgain.resolve();
+  await looked;
+  await tasks.update(id, { progress: 10 });
+  expect((await tasks.get(id)).row).toMatchObject({ status: 'IN_PROGRESS', progress: 10 });
 });
 
 describe('waiting', () => {

@@ -153,10 +153,14 @@ export class TaskService {
     return state;
   }
 
-  /** Whether it was written when the connection broke nobody knows; it will not begin, and whoever asks again finds it ended. */
+  /**
+   * Whether it was written when the connection broke nobody knows; it will not begin, and whoever asks again finds it ended. One that was
+   * made again under its id has begun: that one is known to run.
+   */
   #endUnbegun(id: string): void {
     const end = async () => {
-      if (await this.find(id))
+      const task = await this.find(id);
+      if (task?.row.status === 'IN_PROGRESS' && this.running(id) === undefined)
         await this.finish(id, { status: 'FAILED', error: new VirtkeepError('interrupted') });
     };
     // what else may go wrong is told to who asks for tasks
