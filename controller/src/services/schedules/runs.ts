@@ -176,6 +176,7 @@ export class Runs {
       user: { id: row.user_id, username: row.username },
       entities: [{ id: row.scheduled_task_id, class: 'scheduled_task' }],
       multitask: true,
+      adopted: true,
     });
   }
 

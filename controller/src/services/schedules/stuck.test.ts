@@ -1,6 +1,7 @@
 /** A node that is gone, a full disk, a clock that jumps, a task that is removed: none of them stops the scheduler, or a run for ever. */
 import { describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { loseNextAnswer } from '../../store/test-database.ts';
 import type { DefinitionInput } from './definition.ts';
 import { DUE } from './sample-files.ts';
 import { OWNER, ScheduleWorld } from './test-kit.ts';
@@ -129,6 +130,38 @@ describe('nothing stays stuck', () => {
       expect(left).toEqual([]);
     },
   );
+
+  test('a run whose task was written, though the answer to that was lost with the connection, ends as its backup does', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    const { tasks } = world;
+    const create = tasks.create.bind(tasks);
+    tasks.create = async input => {
+      Reflect.deleteProperty(tasks, 'create');
+      loseNextAnswer(world.db);
+      return create(input);
+    };
+    await world.tick(DUE);
+    await world.tick(world.now + 5_000);
+    await world.end('a');
+    const [run] = (await world.store.runsOf(task.id, { limit: 1, offset: 0 })).rows;
+    const { status } = (await tasks.get(run!.id)).row;
+    const runs = await world.runs(task);
+    await world.close();
+    expect({ status, runs }).toMatchObject({ status: 'SUCCESS', runs: [{ status: 'SUCCESS' }] });
+  });
+
+  test('a run whose task somebody else has ended ends with its parts', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    await world.tick(DUE);
+    const [run] = await world.store.runningIds();
+    await world.tasks.finish(run!.id, { status: 'FAILED', error: new VirtkeepError('interrupted') });
+    await world.end('a');
+    const runs = await world.runs(task);
+    await world.close();
+    expect(runs).toMatchObject([{ status: 'SUCCESS' }]);
+  });
 
   test('one VM that goes on failing stops the backups of no other for days', async () => {
     const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');

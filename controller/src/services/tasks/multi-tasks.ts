@@ -112,9 +112,11 @@ export class MultiTasks {
 
   async #look(taskId: string): Promise<void> {
     const task = await this.#tasks.find(taskId);
-    if (task === undefined || isFinal(task.row.status)) return;
+    if (task === undefined) return;
     const other = this.#others.get(task.row.name);
+    // what it looks after may go on though the task has ended
     if (other) return other(taskId);
+    if (isFinal(task.row.status)) return;
     const parts = await this.#tasks.parts(taskId);
     const ended = parts.filter(({ row }) => isFinal(row.status)).length;
     const progress = Math.trunc((100 * ended) / Math.max(1, task.entities.length));

@@ -46,6 +46,8 @@ export interface NewTask {
   multitask?: boolean;
   /** It is a backup that leaves out disks on request. */
   leavesOut?: boolean;
+  /** Who makes it looks for it again, and goes on with it though the answer to its writing was lost; any other is ended then. */
+  adopted?: boolean;
 }
 
 export interface TaskPatch {
@@ -146,7 +148,7 @@ export class TaskService {
       leaves_out: task.leavesOut === true ? 1 : 0,
     };
     const state = await this.#store.insert(row, task.entities).catch(error => {
-      if (hasKey(error, 'database_unavailable')) this.#endUnbegun(row.id);
+      if (hasKey(error, 'database_unavailable') && task.adopted !== true) this.#endUnbegun(row.id);
       throw error;
     });
     this.#publish(state, 'created');
