@@ -175,10 +175,11 @@ export class NodeObserver implements LinkObserver {
 
   async lost(nodeId: string, reason: string): Promise<void> {
     const { inventory, events } = this.#dependencies;
-    await this.#writeSequence(nodeId);
+    // whatever cannot be written now: nobody else begins its time
     this.startLossTimer(nodeId);
     if (!inventory.nodes.has(nodeId)) return;
     await inventory.nodeAway(nodeId);
+    await this.#writeSequence(nodeId);
     await inventory.updateNode(nodeId, { last_seen: new Date().toISOString() });
     const message = `Node ${inventory.node(nodeId).row.verbose_name} is not reachable`;
     await events.record({
@@ -194,12 +195,16 @@ export class NodeObserver implements LinkObserver {
     if (!this.#lossTimers.has(nodeId)) this.startLossTimer(nodeId);
   }
 
-  /** Unless the node comes back in time, its tasks are LOST. */
+  /** Unless the node comes back in time, its tasks are LOST; what cannot be written then is tried again after the same time. */
   startLossTimer(nodeId: string): void {
     this.#stopLossTimer(nodeId);
     const { tasks, log, graceMs } = this.#dependencies;
     const timer = setTimeout(() => {
-      tasks.markLost(nodeId).catch((error: unknown) => log.error('could not mark tasks lost', { error }));
+      tasks.markLost(nodeId).catch((error: unknown) => {
+        log.error('could not mark tasks lost', { node: nodeId, error });
+        // it may be back, or have its time anew
+        if (this.#lossTimers.get(nodeId) === timer) this.startLossTimer(nodeId);
+      });
     }, graceMs);
     timer.unref();
     this.#lossTimers.set(nodeId, timer);
