@@ -342,3 +342,21 @@ test('a task that was marked as lost while its node came back goes on', async ()
   await nodeTasks.connected(NODE);
   expect((await tasks.get(action.taskId)).row.status).toBe('IN_PROGRESS');
 });
+
+test('the end of a task that nobody tells again is written later when it cannot be written now', async () => {
+  const finish = tasks.finish.bind(tasks);
+  const refused: string[] = [];
+  tasks.finish = async (id, outcome) => {
+    if (refused.includes(id)) return finish(id, outcome);
+    refused.push(id);
+    throw new Error('full');
+  };
+  nodeTasks.ends.followUp({ act: async (_task, outcome) => outcome });
+  const { row } = await nodeTasks.start({ ...newAction(), send: async (_clients, id) => running(id) });
+  await nodeTasks.apply(NODE, succeeded(row.id));
+  const { nodeId: _nodeId, ...local } = newAction();
+  await nodeTasks.runLocal(local, async () => undefined);
+  const ends = [row.id, local.taskId].map(async id => (await tasks.waitFor(id, 60_000)).row.status);
+  expect(await Promise.all(ends)).toEqual(['SUCCESS', 'SUCCESS']);
+  expect(refused).toHaveLength(2);
+});

@@ -32,7 +32,6 @@ import {
 } from './operation.ts';
 import { isFinal, type TaskEntity } from './record.ts';
 import type { NewTask, TaskOutcome, TaskService, TaskState } from './tasks.ts';
-import { untilStored } from './until-stored.ts';
 
 export interface NodeAction extends Omit<NewTask, 'nodeId' | 'id'> {
   taskId: string;
@@ -330,9 +329,17 @@ export class NodeTasks {
         this.#dependencies.log.error('could not do all that follows an operation', { task: id, error });
         return outcome;
       })
-      .then(last => this.#dependencies.tasks.finish(id, last))
-      .catch((error: unknown) => this.#dependencies.log.error('could not end a task', { task: id, error }))
+      .then(last => this.#finishSurely(id, last))
       .finally(() => this.#following.delete(id));
+  }
+
+  /** Gives a task its outcome where nobody would hear that it cannot be written; then it is tried again. Never throws. */
+  async #finishSurely(id: string, outcome: TaskOutcome): Promise<void> {
+    const finish = () => this.#dependencies.tasks.finish(id, outcome);
+    await finish().catch((error: unknown) => {
+      this.#dependencies.log.error('could not end a task', { task: id, error });
+      this.#later(finish);
+    });
   }
 
   #fail(id: string, error: VirtkeepError): Promise<void> {
@@ -464,11 +471,9 @@ export class NodeTasks {
   ): Promise<TaskState> {
     const { taskId, ...rest } = task;
     const created = await this.#dependencies.tasks.create({ ...rest, id: taskId, cancellable: false });
-    void outcomeOf(taskId, () => work(this.#dependencies.draining), this.#dependencies.log)
-      .then(outcome => untilStored(() => this.#dependencies.tasks.finish(taskId, outcome)))
-      .catch((error: unknown) =>
-        this.#dependencies.log.error('could not end a task', { task: taskId, error }),
-      );
+    void outcomeOf(taskId, () => work(this.#dependencies.draining), this.#dependencies.log).then(outcome =>
+      this.#finishSurely(taskId, outcome),
+    );
     return created;
   }
 
