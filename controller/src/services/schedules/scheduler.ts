@@ -137,7 +137,7 @@ export class Scheduler {
     });
   }
 
-  /** Nothing of this task begins meanwhile. */
+  /** Nothing of this task begins meanwhile, and nobody else changes it. */
   exclusively<T>(taskId: string, work: () => Promise<T>): Promise<T> {
     return this.#turns.run(`task ${taskId}`, work);
   }

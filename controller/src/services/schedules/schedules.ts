@@ -1,7 +1,6 @@
 /** The scheduled tasks as users see them: made, changed, looked at in advance, run by hand. What makes them run is `scheduler.ts`. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
-import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { Actor } from '../../auth/principal.ts';
 import type { ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
 import { lastPointOf } from '../backup-files/record.ts';
@@ -114,8 +113,6 @@ const NETWORK_PARALLEL = 2;
 
 export class ScheduleService {
   readonly #dependencies: ScheduleServiceDependencies;
-  /** A change is read and written by one at a time. */
-  readonly #turns = new KeyedQueue();
 
   constructor(dependencies: ScheduleServiceDependencies) {
     this.#dependencies = dependencies;
@@ -164,7 +161,9 @@ export class ScheduleService {
 
   /** What is not named stays; a run that has begun goes on as it was. @throws as `create`, schedule_not_found, schedule_changed */
   update(id: string, input: DefinitionInput & ScheduleUpdate): Promise<ScheduleRecord> {
-    return this.#turns.run(id, async () => {
+    const { scheduler, store, clock, tell } = this.#dependencies;
+    // one at a time, and no due time of it is taken between what is read and what is written
+    return scheduler.exclusively(id, async () => {
       const { enabled: wanted, modified: known, ...changes } = input;
       const row = await this.#row(id);
       if (known !== undefined && Date.parse(known) !== Date.parse(row.modified))
@@ -172,7 +171,7 @@ export class ScheduleService {
       const before = definitionIn(row);
       const definition = this.#define(changes, before);
       const enabled = wanted ?? row.enabled === 1;
-      const now = this.#dependencies.clock.now();
+      const now = clock.now();
       const sameTimes = enabled && row.enabled === 1 && timingOf(definition) === timingOf(before);
       const columns = {
         verbose_name: definition.verbose_name,
@@ -182,8 +181,8 @@ export class ScheduleService {
         next_run: sameTimes ? row.next_run : nextRun(definition, enabled, now),
         modified: otherThan(row.modified, now),
       };
-      if (!(await this.#dependencies.store.updateTask(id, columns))) throw taken(definition);
-      this.#dependencies.tell(id, 'changed');
+      if (!(await store.updateTask(id, columns))) throw taken(definition);
+      tell(id, 'changed');
       return this.get(id);
     });
   }
@@ -191,14 +190,13 @@ export class ScheduleService {
   /** Its files stay, and are nobody's then. @throws schedule_not_found, schedule_running */
   remove(id: string): Promise<void> {
     const { store, tell, scheduler } = this.#dependencies;
-    const remove = async () => {
+    // no run of it begins meanwhile
+    return scheduler.exclusively(id, async () => {
       const row = await this.#row(id);
       if (await store.isRunning(id)) throw new VirtkeepError('schedule_running', { name: row.verbose_name });
       await store.removeTask(id);
       tell(id, 'removed');
-    };
-    // no run of it begins meanwhile
-    return this.#turns.run(id, () => scheduler.exclusively(id, remove));
+    });
   }
 
   /** A task with the same settings, which is not enabled. @throws schedule_not_found, name_taken */
