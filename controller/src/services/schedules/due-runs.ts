@@ -6,6 +6,9 @@ import type { DueTimes } from './due-times.ts';
 import { type NewRun, newPart, newRun } from './store.ts';
 import type { Targets } from './targets.ts';
 
+/** Where due times that were taken are so far in the future, the clock was wrong then or is so now. */
+const FAR_AHEAD_MS = 86_400_000;
+
 export interface DueRecords {
   next: string | null;
   records: NewRun[];
@@ -48,6 +51,24 @@ function firstOwed({ next_run, modified }: ScheduledTaskRow, times: DueTimes, no
   const next = Date.parse(next_run!);
   const made = Date.parse(modified);
   return next < made - IN_TIME_MS && made <= now ? times.next(made - 1) : next;
+}
+
+/**
+ * When a task is due next, reckoned anew. What is due by now is left to the next tick, and what was taken stays so, though the clock may have
+ * been put back since. But where that is far ahead, the clock was wrong then or is so now: the next due time from now is waited for, and
+ * nothing is said of those that were taken (`ScheduleStore.take`).
+ * @param taken up to when its due times were taken, in ms since 1970; now where none was
+ */
+export function reckonedNext(task: ScheduledTaskRow, taken: number, now: Date): string | null {
+  const { enabled, next_run } = task;
+  if (enabled === 0 || (next_run !== null && next_run <= now.toISOString())) return next_run;
+  // found far ahead before, it is not believed now that it has come nearer
+  const wasFarAhead = next_run !== null && Date.parse(next_run) <= taken;
+  const isFarAhead = wasFarAhead || taken - now.getTime() > FAR_AHEAD_MS;
+  // it will not be due again, unless a clock that was ahead has taken its last due time
+  if (next_run === null && !isFarAhead) return null;
+  const from = isFarAhead ? now.getTime() : Math.max(now.getTime(), taken);
+  return isoOf(dueTimesOf(definitionIn(task)).next(from));
 }
 
 const isoOf = (time: number | null): string | null => (time === null ? null : new Date(time).toISOString());

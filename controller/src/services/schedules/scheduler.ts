@@ -11,9 +11,9 @@ import { ClockBelief, JUMP_MS } from '../../clock-belief.ts';
 import type { Database, ScheduledPartRow, ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
 import { AwayNodes } from './away-nodes.ts';
 import { Behind } from './behind.ts';
-import { definitionIn, dueTimesOf } from './definition.ts';
+import { definitionIn } from './definition.ts';
 import { IN_TIME_MS } from './due.ts';
-import { dueRecords, neverAgainRecord, runRecord } from './due-runs.ts';
+import { dueRecords, neverAgainRecord, reckonedNext, runRecord } from './due-runs.ts';
 import { BadTiming } from './due-times.ts';
 import type { SchedulerDependencies } from './needs.ts';
 import { OpenParts } from './open-parts.ts';
@@ -30,9 +30,6 @@ export interface QueueEntry {
 }
 
 const DUE_AT_ONCE = 500;
-/** Where due times that were taken are so far in the future, the clock was wrong then or is so now. */
-const FAR_AHEAD_MS = 86_400_000;
-
 /** No tick for so long: the controller slept or the clock jumped, and what was due in between did not come by the clock's steady course. */
 const LONGEST_GAP_MS = 600_000;
 
@@ -166,28 +163,19 @@ export class Scheduler {
     await this.#queue.settled();
   }
 
-  /**
-   * The rules of zones may have changed since what is due next was written. What is due by now is left to the first tick, and what was taken
-   * stays so, though the clock may have been put back since. But where that is far ahead, the clock was wrong then or is so now: the next due
-   * time from now is waited for, and nothing is said of those that were taken (`ScheduleStore.take`).
-   */
+  /** The rules of zones may have changed since what is due next was written, or the clock was put back. */
   async #reckon(now: Date): Promise<void> {
     const { store, log } = this.#dependencies;
     const takenUntil = await store.takenUntil();
     for (const task of await store.tasks()) {
       const taken = Date.parse(takenUntil.get(task.id) ?? now.toISOString());
-      if (task.enabled === 0 || (task.next_run !== null && task.next_run <= now.toISOString())) continue;
       try {
-        // found far ahead before, it is not believed now that it has come nearer
-        const wasFarAhead = task.next_run !== null && Date.parse(task.next_run) <= taken;
-        const isFarAhead = wasFarAhead || taken - now.getTime() > FAR_AHEAD_MS;
-        // it will not be due again, unless a clock that was ahead has taken its last due time
-        if (task.next_run === null && !isFarAhead) continue;
-        const from = isFarAhead ? now.getTime() : Math.max(now.getTime(), taken);
-        const times = dueTimesOf(definitionIn(task));
-        const next = times.next(from);
-        const next_run = next === null ? null : new Date(next).toISOString();
-        if (next_run !== task.next_run) await store.updateTask(task.id, { next_run });
+        if (reckonedNext(task, taken, now) === task.next_run) continue;
+        // somebody may change it meanwhile
+        await this.exclusively(task.id, async () => {
+          const row = await store.task(task.id);
+          if (row) await store.updateTask(task.id, { next_run: reckonedNext(row, taken, now) });
+        });
       } catch (error) {
         log.error('a scheduled task has no calendar any more', { task: task.id, error });
       }

@@ -55,3 +55,18 @@ test('a task that is changed while it becomes due has one run, and none that is 
   expect(await world.runs(task)).toMatchObject([{ due: '2026-03-01T02:00:00.000Z', status: 'RUNNING' }]);
   expect(world.toldNotRun).toEqual([]);
 });
+
+test('a task that is changed while what is due next is reckoned anew is due as it is now', async () => {
+  const { store, scheduler } = world;
+  const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+  // as the rules of its zone were before
+  await store.updateTask(task.id, { next_run: '2026-03-01T03:00:00.000Z' });
+  store.tasks = async () => {
+    Reflect.deleteProperty(store, 'tasks');
+    const rows = await store.tasks();
+    await schedules.update(task.id, { start_date: '2026-03-01T22:00:00Z' });
+    return rows;
+  };
+  await scheduler.load();
+  expect((await store.task(task.id))!.next_run).toBe('2026-03-01T22:00:00.000Z');
+});
