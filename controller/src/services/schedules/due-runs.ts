@@ -1,7 +1,7 @@
 /** What is recorded when a scheduled task is due: a run with its parts, or that there was none, and when it is due next; pure. */
 import type { ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
 import { definitionIn, dueTimesOf, type ScheduleDefinition, windowEndOf } from './definition.ts';
-import { IN_TIME_MS, type Missed, whatIsDue } from './due.ts';
+import { type Missed, whatIsDue } from './due.ts';
 import type { DueTimes } from './due-times.ts';
 import { type NewRun, newPart, newRun } from './store.ts';
 import type { Targets } from './targets.ts';
@@ -45,12 +45,12 @@ export function dueRecords(task: ScheduledTaskRow, facts: DueFacts, now: Date): 
 
 /**
  * The first due time that the task is to have a run for, of those from `next_run` on; null: none. What a clock that was far behind has
- * found due next may be long before somebody made the task. What was due a moment before the task was changed waits for its tick.
+ * found due next may be long before somebody made the task. A change of it drops nothing: what was due before waits for its tick.
  */
-function firstOwed({ next_run, modified }: ScheduledTaskRow, times: DueTimes, now: number): number | null {
+function firstOwed({ next_run, created }: ScheduledTaskRow, times: DueTimes, now: number): number | null {
   const next = Date.parse(next_run!);
-  const made = Date.parse(modified);
-  return next < made - IN_TIME_MS && made <= now ? times.next(made - 1) : next;
+  const made = Date.parse(created);
+  return next < made && made <= now ? times.next(made - 1) : next;
 }
 
 /**

@@ -381,12 +381,15 @@ test('a clock that is far behind when the controller starts does not make up for
   expect(await world.runs(task)).toMatchObject([{ due: '2026-03-11T02:00:00.000Z', missed: 0 }]);
 });
 
-test('a task that is changed after it was due, and before somebody looks, has its run', async () => {
+test.each([
+  ['2026-03-01T02:00:02.000Z', '2026-03-01T02:00:04.000Z'],
+  ['2026-03-01T09:00:02.000Z', '2026-03-01T09:00:04.000Z'],
+])('a task that is due, and changed at %s before somebody looks, has its run', async (modified, seen) => {
   world.now = Date.parse('2026-03-01T01:00:00Z');
   const task = await world.add({ start_date: '2026-03-01T02:00:00Z' });
   await world.tick('2026-03-01T01:59:59Z');
-  await world.store.updateTask(task.id, { modified: '2026-03-01T02:00:02.000Z' });
-  await world.tick('2026-03-01T02:00:04Z');
+  await world.store.updateTask(task.id, { modified });
+  await world.tick(seen);
   expect(await world.runs(task)).toMatchObject([{ due: '2026-03-01T02:00:00.000Z', status: 'RUNNING' }]);
 });
 
