@@ -1,10 +1,11 @@
 import { availableParallelism, hostname } from 'node:os';
 import { join } from 'node:path';
+import { cleanPath } from '@virtkeep/shared/clean-path';
 import { loadConfig } from '@virtkeep/shared/config';
 import { isUuid } from '@virtkeep/shared/ids';
 import { z } from 'zod';
 
-const absolutePath = z.string().regex(/^\//, 'must be an absolute path');
+const absolutePath = z.string().regex(/^\//, 'must be an absolute path').transform(cleanPath);
 const port = z.int().min(1).max(65535);
 
 /** A section; one whose keys are all commented out is null in YAML. */

@@ -1,5 +1,6 @@
 /** How long running VMs wait for their disks, as QEMU counts it. */
 import { type DomainStats, type Libvirt, ListDomains } from '@virtkeep/node-libvirt';
+import { cleanPath } from '@virtkeep/shared/clean-path';
 import { type PoolPlace, poolOfPath } from '../pools/index.ts';
 import type { CountersByPool, DiskCounters, Waits } from './latency-control.ts';
 
@@ -28,7 +29,7 @@ export function countersByPool(stats: readonly DomainStats[], pools: readonly Po
     for (let index = 0; index < Number(params['block.count'] ?? 0); index += 1) {
       const value = (name: string) => params[`block.${index}.${name}`];
       const path = value('path');
-      const pool = typeof path === 'string' ? poolOfPath(path, pools) : undefined;
+      const pool = typeof path === 'string' ? poolOfPath(cleanPath(path), pools) : undefined;
       if (pool === undefined || value('rd.reqs') === undefined) continue;
       const waits = (kind: keyof typeof NAMES): Waits => ({
         operations: Number(value(`${NAMES[kind]}.reqs`) ?? 0),

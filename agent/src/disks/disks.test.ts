@@ -142,7 +142,7 @@ describe('chains', () => {
       at('base.qcow2'),
     ]);
     expect(await disks.readLayers(at('r.qcow2'), 'raw')).toHaveLength(1);
-    const json = `json:{"file":{"driver":"raw","offset":0,"size":65536,"file":{"driver":"file","filename":"${at('base.qcow2')}"}}}`;
+    const json = `json:{"file":{"driver":"raw","offset":0,"size":65536,"file":{"driver":"file","filename":"${dir}//base.qcow2"}}}`;
     execFileSync('qemu-img', [
       'create',
       '-q',

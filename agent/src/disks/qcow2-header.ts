@@ -144,7 +144,7 @@ function jsonPath(json: string): string | undefined {
     let node = JSON.parse(json) as Record<string, unknown>;
     for (let depth = 0; depth < 8; depth++) {
       const name = node.filename ?? node['file.filename'] ?? node['file.file.filename'];
-      if (typeof name === 'string') return name.startsWith('/') ? name : undefined;
+      if (typeof name === 'string') return name.startsWith('/') ? resolve(name) : undefined;
       if (typeof node.file !== 'object' || node.file === null) return undefined;
       node = node.file as Record<string, unknown>;
     }

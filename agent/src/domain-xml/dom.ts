@@ -1,5 +1,6 @@
 // The few ways a tree of elements is walked and changed. Paths are child element names separated by slashes; names are
 // local names of elements without a namespace, as in all of libvirt's own elements.
+import { cleanPath } from '@virtkeep/shared/clean-path';
 import type { Element, Node } from '@xmldom/xmldom';
 
 /** Child elements in document order; of one name when given. */
@@ -33,6 +34,12 @@ export function childrenAt(parent: Element, path: string): Element[] {
 /** An attribute, or undefined when it is absent or empty. */
 export function attr(element: Element | undefined, name: string): string | undefined {
   return element?.getAttribute(name) || undefined;
+}
+
+/** As `attr`, of one that names a file, which whoever wrote the XML may have spelt otherwise than the images' headers do. */
+export function pathAttr(element: Element | undefined, name: string): string | undefined {
+  const path = attr(element, name);
+  return path && cleanPath(path);
 }
 
 /** The trimmed text at a path, or undefined when the element is absent or empty. */

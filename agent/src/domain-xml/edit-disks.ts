@@ -1,5 +1,6 @@
+import { cleanPath } from '@virtkeep/shared/clean-path';
 import type { Element } from '@xmldom/xmldom';
-import { attr, child, children, childrenAt, ensureChild, remove } from './dom.ts';
+import { attr, child, children, childrenAt, ensureChild, pathAttr, remove } from './dom.ts';
 import { editDomain, removeChildren } from './edit.ts';
 
 export interface NewSource {
@@ -55,7 +56,7 @@ export function dropChains(domain: Element): void {
 
 /**
  * Replaces paths wherever a `<domain>`, or any part of it, names a file: disks with their chains, NVRAM, kernel and initrd.
- * @param paths old → new; a path that is not in it stays.
+ * @param paths old → new, the old ones as they are read; a path that is not in it stays.
  */
 export function applyPaths(root: Element, paths: ReadonlyMap<string, string>): void {
   for (const element of children(root)) applyPaths(element, paths);
@@ -63,13 +64,15 @@ export function applyPaths(root: Element, paths: ReadonlyMap<string, string>): v
   if (root.localName === 'memory') replaceAttributes(root, ['file'], paths);
   const isPathText = ['nvram', 'loader', 'kernel', 'initrd'].includes(root.localName ?? '');
   const next =
-    isPathText && children(root).length === 0 ? paths.get(root.textContent?.trim() ?? '') : undefined;
+    isPathText && children(root).length === 0
+      ? paths.get(cleanPath(root.textContent?.trim() ?? ''))
+      : undefined;
   if (next !== undefined) root.textContent = next;
 }
 
 function replaceAttributes(element: Element, names: string[], paths: ReadonlyMap<string, string>): void {
   for (const name of names) {
-    const next = paths.get(attr(element, name) ?? '');
+    const next = paths.get(pathAttr(element, name) ?? '');
     if (next !== undefined) element.setAttribute(name, next);
   }
 }

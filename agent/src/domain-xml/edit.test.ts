@@ -109,12 +109,15 @@ describe('edits of a domain', () => {
     expect(xml.parseDomain(form).nvram?.path).toBe('/a');
   });
 
-  test('new paths follow chains and NVRAM', () => {
+  test.each([
+    ['as they are', LIVE_XML],
+    ['another spelling', LIVE_XML.replaceAll('/pool/', '/pool//').replace('nvram/web', 'nvram/./web')],
+  ])('new paths follow chains and NVRAM; %s', (_, text) => {
     const paths = new Map([
       ['/pool/base.img', '/p2/base.img'],
       ['/var/lib/libvirt/qemu/nvram/web_VARS.fd', '/p2/v.fd'],
     ]);
-    const next = xml.parseDomain(replacePaths(LIVE_XML, paths));
+    const next = xml.parseDomain(replacePaths(text, paths));
     expect(next.disks[0]?.backingChain?.map(layer => layer.path)).toEqual([
       '/pool/mid.qcow2',
       '/p2/base.img',

@@ -5,7 +5,7 @@
 
 export { attachedIdOf, attachmentsOf } from './attachments.ts';
 export type * from './config.ts';
-export { attr, child, children, childrenAt, ensureChild, remove, text } from './dom.ts';
+export { attr, child, children, childrenAt, ensureChild, pathAttr, remove, text } from './dom.ts';
 export { diskElement } from './edit.ts';
 export {
   applyImage,

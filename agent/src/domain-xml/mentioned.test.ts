@@ -3,7 +3,7 @@ import { mentionedIn } from './mentioned.ts';
 
 test('all paths of a definition that cannot be read are found, and its volumes', () => {
   const xml = `<domain><a><source file='/p/a&amp;b &#x27;c&#39;.qcow2'/>
-    <source pool='one' volume='v&lt;1'/><source dev="/dev/sda"/>
+    <source pool='one' volume='v&lt;1'/><source dev="/dev//sda"/>
     <nvram template='/x'>
       /nv/vars.fd
     </nvram><name>no/path</name>`;

@@ -2,6 +2,7 @@
  * What a definition that cannot be read may refer to, found in its text: a VM that nobody understands must not hold up
  * those beside it, and whatever it names counts as its own.
  */
+import { cleanPath } from '@virtkeep/shared/clean-path';
 
 export interface Mentioned {
   /** Everything that begins with a slash, in attributes and texts. */
@@ -17,7 +18,7 @@ const NAMED: Record<string, string> = { amp: '&', lt: '<', gt: '>', quot: '"', a
 
 export function mentionedIn(xml: string): Mentioned {
   return {
-    paths: [...new Set([...xml.matchAll(PATH)].map(([, path]) => plain(path!.trimEnd())))],
+    paths: [...new Set([...xml.matchAll(PATH)].map(([, path]) => cleanPath(plain(path!.trimEnd()))))],
     volumes: [...xml.matchAll(VOLUME)].map(([, pool, name]) => ({
       pool: plain(pool!),
       volume: plain(name!),

@@ -5,7 +5,7 @@
 
 import { isUuid } from '@virtkeep/shared/ids';
 import { DOMParser, type Document, type Element } from '@xmldom/xmldom';
-import { attr, children, ensureChild, remove } from './dom.ts';
+import { attr, children, ensureChild, pathAttr, remove } from './dom.ts';
 import { serializeXml } from './safe-xml.ts';
 
 export const METADATA_NAMESPACE = 'urn:virtkeep:domain:1';
@@ -134,13 +134,13 @@ function readStates(own: Element, inner: (name: string) => Element[]): Partial<D
 }
 
 function readLooseLayer(element: Element): LooseLayer[] {
-  const [targetDev, path] = [attr(element, 'target'), attr(element, 'path')];
+  const [targetDev, path] = [attr(element, 'target'), pathAttr(element, 'path')];
   if (!targetDev || !path) return [];
   const layer = { targetDev, path, overlay: attr(element, 'overlay') === 'yes' };
-  const merging = attr(element, 'merging');
+  const merging = pathAttr(element, 'merging');
   if (!merging) return [layer];
   const stage = STAGES.find(candidate => candidate === attr(element, 'stage'));
-  const reader = attr(element, 'reader');
+  const reader = pathAttr(element, 'reader');
   return [{ ...layer, merging, ...(stage ? { stage } : {}), ...(reader ? { reader } : {}) }];
 }
 
@@ -245,7 +245,7 @@ function fillStates(own: Element, metadata: DomainMetadata, make: (name: string)
 
 function readAttachment(element: Element): Attachment[] {
   const [diskId, ownerId] = [attr(element, 'disk'), attr(element, 'owner')];
-  const [targetDev, path] = [attr(element, 'target'), attr(element, 'path')];
+  const [targetDev, path] = [attr(element, 'target'), pathAttr(element, 'path')];
   if (!diskId || !ownerId || !targetDev || !path) return [];
   return [
     {

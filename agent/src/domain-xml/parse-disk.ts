@@ -1,6 +1,6 @@
 import type { Element } from '@xmldom/xmldom';
 import type { BackingLayer, DiskConfig, DiskDevice, NetworkSource } from './config.ts';
-import { attr, child, children, text } from './dom.ts';
+import { attr, child, children, pathAttr, text } from './dom.ts';
 
 /** More layers than any sane chain has; libvirt itself refuses beyond 200. */
 const MAX_CHAIN = 200;
@@ -41,9 +41,9 @@ export function parseDisk(disk: Element): DiskConfig | undefined {
 
 /** The file or device of a `<source>`, when its type has one. */
 export function sourcePath(type: string, source: Element | undefined): string | undefined {
-  if (type === 'file') return attr(source, 'file');
-  if (type === 'block') return attr(source, 'dev');
-  if (type === 'dir') return attr(source, 'dir');
+  if (type === 'file') return pathAttr(source, 'file');
+  if (type === 'block') return pathAttr(source, 'dev');
+  if (type === 'dir') return pathAttr(source, 'dir');
   return undefined;
 }
 

@@ -1,6 +1,7 @@
+import { cleanPath } from '@virtkeep/shared/clean-path';
 import type { Element } from '@xmldom/xmldom';
 import type { AgentChannel, DomainConfig, HostdevConfig } from './config.ts';
-import { attr, child, childrenAt, text } from './dom.ts';
+import { attr, child, childrenAt, pathAttr, text } from './dom.ts';
 import { readGuestOs } from './guest-os.ts';
 import { readMetadata } from './metadata.ts';
 import { parseDisk } from './parse-disk.ts';
@@ -80,7 +81,7 @@ function readVariables(domain: Element): DomainConfig['nvram'] {
 /** The variables' file stands in the text, or since libvirt 8.5 in a `<source file=…>`. */
 function nvramPath(nvram: Element): string | undefined {
   const source = child(nvram, 'source');
-  return source ? attr(source, 'file') : nvram.textContent?.trim() || undefined;
+  return source ? pathAttr(source, 'file') : cleanPath(nvram.textContent?.trim() ?? '') || undefined;
 }
 
 function readInterface(element: Element): DomainConfig['interfaces'] {

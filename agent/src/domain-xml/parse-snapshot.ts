@@ -1,6 +1,6 @@
 import type { Element } from '@xmldom/xmldom';
 import type { SnapshotConfig, SnapshotDisk } from './config.ts';
-import { attr, child, childrenAt, descendants, text } from './dom.ts';
+import { attr, child, childrenAt, descendants, pathAttr, text } from './dom.ts';
 import { sourcePath } from './parse-disk.ts';
 import { readDomain } from './parse-domain.ts';
 import { invalid, parseXml } from './safe-xml.ts';
@@ -31,7 +31,7 @@ export function parseSnapshot(xml: string, subject = 'a saved state'): SnapshotC
 
 function readMemory(memory: Element | undefined): SnapshotConfig['memory'] {
   const mode = attr(memory, 'snapshot');
-  if (mode === 'external') return { mode, path: attr(memory, 'file') };
+  if (mode === 'external') return { mode, path: pathAttr(memory, 'file') };
   return { mode: mode === 'internal' ? 'internal' : 'no' };
 }
 

@@ -1,3 +1,4 @@
+import { cleanPath } from '@virtkeep/shared/clean-path';
 import { attr, child, children, parseXml, text } from '../domain-xml/index.ts';
 
 /** A storage pool's definition as libvirt has it. */
@@ -18,11 +19,12 @@ export interface PoolDefinition {
 export function parsePool(xml: string, subject = 'a storage pool'): PoolDefinition {
   const { root } = parseXml(xml, 'pool', subject);
   const source = child(root, 'source');
+  const path = text(root, 'target/path');
   return {
     id: text(root, 'uuid')?.toLowerCase() ?? '',
     name: text(root, 'name') ?? '',
     type: attr(root, 'type') ?? '',
-    path: text(root, 'target/path'),
+    path: path && cleanPath(path),
     sourceName: source && text(source, 'name'),
     format: source && children(source, 'format').map(format => attr(format, 'type'))[0],
   };

@@ -45,6 +45,11 @@ describe('kinds', () => {
     expect(poolKind(parsePool(xml), network)).toBe(kind);
   });
 
+  test('the directory of a pool is named as the disks in it are', () => {
+    const xml = "<pool type='dir'><name>d</name><target><path>/srv/./images</path></target></pool>";
+    expect(parsePool(xml).path).toBe('/srv/images');
+  });
+
   test('a pool that is no XML is refused as such', () => {
     expect(() => parsePool('<domain/>')).toThrow(expect.objectContaining({ msgKey: 'xml_invalid' }));
   });

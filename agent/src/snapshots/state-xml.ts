@@ -8,6 +8,7 @@ import {
   ensureChild,
   parseSnapshot,
   parseXml,
+  pathAttr,
   serializeXml,
 } from '../domain-xml/index.ts';
 import type { SavedState } from './chain.ts';
@@ -104,7 +105,7 @@ export function diskStates(domainXml: string): Map<string, DiskState> {
     const source = child(disk, 'source');
     const mirror = child(disk, 'mirror');
     found.set(target, {
-      sourcePath: attr(source, 'file') ?? attr(source, 'dev') ?? null,
+      sourcePath: fileOf(source) ?? null,
       ...volumeOf(source),
       driverType: attr(child(disk, 'driver'), 'type') ?? null,
       mirror: mirror ? mirrorOf(mirror) : null,
@@ -118,10 +119,14 @@ function mirrorOf(mirror: NonNullable<ReturnType<typeof child>>): NonNullable<Di
   return {
     job: attr(mirror, 'job') ?? '',
     ready: attr(mirror, 'ready') === 'yes',
-    path: attr(source, 'file') ?? attr(source, 'dev') ?? null,
+    path: fileOf(source) ?? null,
     ...volumeOf(source),
   };
 }
+
+/** The file or device of a source. */
+const fileOf = (source: ReturnType<typeof child>): string | undefined =>
+  pathAttr(source, 'file') ?? pathAttr(source, 'dev');
 
 function volumeOf(source: ReturnType<typeof child>): { volume?: VolumeName } {
   const [pool, volume] = [attr(source, 'pool'), attr(source, 'volume')];
@@ -146,7 +151,7 @@ export function withKeptFile(stateXml: string, from: string, to: DiskSource): st
     for (const disk of childrenAt(domain, 'devices/disk')) {
       const source = child(disk, 'source');
       for (const backing of children(disk, 'backingStore')) disk.removeChild(backing);
-      if ((attr(source, 'file') ?? attr(source, 'dev')) === from) setSource(disk, to);
+      if (fileOf(source) === from) setSource(disk, to);
     }
   }
   return serializeXml(root);
@@ -173,7 +178,8 @@ export function withOverlays(stateXml: string, overlays: Record<string, string>)
   const { root } = parseXml(stateXml, 'domainsnapshot', 'the saved state to be changed');
   for (const disk of childrenAt(root, 'disks/disk')) {
     const path = overlays[attr(disk, 'name') ?? ''];
-    if (path === undefined) continue;
+    // who has it already keeps its spelling
+    if (path === undefined || path === fileOf(child(disk, 'source'))) continue;
     disk.setAttribute('type', 'file');
     const source = ensureChild(disk, 'source');
     source.removeAttribute('dev');

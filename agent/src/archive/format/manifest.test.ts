@@ -51,6 +51,18 @@ describe('manifest', () => {
     expect(parseManifest(encodeManifest(manifest), '/a.tar')).toEqual(manifest);
   });
 
+  test('names files as definitions are read, whatever an archive of before says', () => {
+    const of = (top: string, image: string) => ({
+      ...manifestOf(members),
+      disks: [
+        { ...DISK, formerPath: top, layers: [{ ...DISK.layers[0]!, formerPath: top }] },
+      ] satisfies ManifestDisk[],
+      isos: [{ target: 'sda', member: null, formerPath: image, sizeBytes: 1, poolId: null, poolName: null }],
+    });
+    const former = of('/p//d.img', '/p/./i.iso');
+    expect(parse(former)()).toEqual(of('/p/d.img', '/p/i.iso'));
+  });
+
   test('a newer format is told from a damaged one', () => {
     expect(parse({ formatVersion: 4 })).toThrow(unsupported);
     expect(parse({ formatVersion: 1 })).toThrow(damaged);

@@ -1,3 +1,4 @@
+import { cleanPath } from '@virtkeep/shared/clean-path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { z } from 'zod';
 import { isContent, MEMBER_KINDS, type MemberKind } from './names.ts';
@@ -16,6 +17,8 @@ const NEWEST_VERSION = RAW_ENCRYPTED_VERSION;
 
 const size = z.number().int().nonnegative();
 const text = z.string();
+/** As the XML beside it is read: archives of before have it as it stands there. */
+const filePath = text.transform(cleanPath);
 const memberName = z.string().min(1).max(255);
 const stateNumber = z.number().int().min(1).max(999_999);
 
@@ -39,7 +42,7 @@ const member = z.looseObject({
     .optional(),
   /** Its SHA-256 was asked for by a later increment, which read it then: it says nothing of changes before. */
   hashedLater: z.literal(true).optional(),
-  formerPath: text.nullable().default(null),
+  formerPath: filePath.nullable().default(null),
 });
 
 const layer = z.looseObject({
@@ -48,7 +51,7 @@ const layer = z.looseObject({
   stateNumber,
   /** Saved state that froze this layer; null for the automatic one of the backup. */
   frozenBy: text.nullable(),
-  formerPath: text.nullable(),
+  formerPath: filePath.nullable(),
 });
 
 const disk = z.looseObject({
@@ -63,7 +66,7 @@ const disk = z.looseObject({
   /** Format the first layer had on the node. */
   formerFormat: text,
   /** The domain's active path before the backup, where the restored disk goes when no pool is given. */
-  formerPath: text,
+  formerPath: filePath,
   poolId: text.nullable(),
   poolName: text.nullable(),
   /** Member names, first layer first. */
@@ -71,7 +74,7 @@ const disk = z.looseObject({
   /** Backing file outside the archive (a thin clone's template); null when the chain is complete. */
   base: z
     .looseObject({
-      path: text,
+      path: filePath,
       format: text,
       diskId: text.nullable(),
       /** Of its content when the backup was made: `sha256:` and hex digits. */
@@ -80,7 +83,11 @@ const disk = z.looseObject({
     .nullable(),
 });
 
-const sideFile = z.looseObject({ member: memberName, formerPath: text.nullable(), format: text.nullable() });
+const sideFile = z.looseObject({
+  member: memberName,
+  formerPath: filePath.nullable(),
+  format: text.nullable(),
+});
 
 const savedState = z.looseObject({
   name: text,
@@ -92,7 +99,7 @@ const savedState = z.looseObject({
   /** Of that XML: an increment that finds the same does not carry it again. */
   xmlSha256: text.optional(),
   memoryMember: memberName.nullable(),
-  formerMemoryPath: text.nullable(),
+  formerMemoryPath: filePath.nullable(),
   nvram: sideFile.nullable(),
   tpm: sideFile.nullable(),
 });
@@ -134,17 +141,17 @@ export const manifestSchema = z.looseObject({
       target: text,
       /** Null when the image was left out. */
       member: memberName.nullable(),
-      formerPath: text,
+      formerPath: filePath,
       sizeBytes: size,
       poolId: text.nullable(),
       poolName: text.nullable(),
     }),
   ),
-  luns: z.array(z.looseObject({ target: text, formerPath: text, wwn: text.nullable() })),
+  luns: z.array(z.looseObject({ target: text, formerPath: filePath, wwn: text.nullable() })),
   /** The VM's own saved states, parents before children. */
   snapshots: z.array(savedState),
   excludedDisks: z.array(
-    z.looseObject({ target: text, id: text.nullable(), formerPath: text, reason: text }),
+    z.looseObject({ target: text, id: text.nullable(), formerPath: filePath, reason: text }),
   ),
   /** Every member of the file in order, without this manifest itself. */
   members: z.array(member),

@@ -10,6 +10,7 @@ import {
   type Libvirt,
   SnapshotList,
 } from '@virtkeep/node-libvirt';
+import { cleanPath } from '@virtkeep/shared/clean-path';
 import { hasKey } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { isEmptyOverlay, readImageHeader, readLayers } from '../../disks/index.ts';
@@ -154,7 +155,8 @@ async function disksOf(libvirt: Libvirt, xml: string): Promise<Disks> {
 async function fileOf(libvirt: Libvirt, name: VolumeName | undefined): Promise<string | null> {
   if (!name) return null;
   const pool = await libvirt.poolByName(name.pool).catch(() => undefined);
-  return (await (await pool?.findVolume(name.volume))?.path()) ?? null;
+  const path = await (await pool?.findVolume(name.volume))?.path();
+  return path === undefined ? null : cleanPath(path);
 }
 
 /** Kinds of block jobs, by the words of a mirror in the XML. */

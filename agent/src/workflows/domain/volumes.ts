@@ -1,5 +1,6 @@
 import { stat } from 'node:fs/promises';
 import type { Libvirt } from '@virtkeep/node-libvirt';
+import { cleanPath } from '@virtkeep/shared/clean-path';
 import type { DiskConfig } from '../../domain-xml/index.ts';
 
 /** Disks that are given as volumes of libvirt's pools, as the files or devices that they are; others as they stand. */
@@ -12,7 +13,7 @@ export async function resolveVolumes(libvirt: Libvirt, disks: DiskConfig[]): Pro
     if (path === undefined) resolved.push(disk);
     else {
       const type = (await stat(path)).isBlockDevice() ? 'block' : 'file';
-      resolved.push({ ...disk, type, path });
+      resolved.push({ ...disk, type, path: cleanPath(path) });
     }
   }
   return resolved;
