@@ -23,4 +23,12 @@ describe('plan of the automatic state', () => {
     ]);
     expect(plan.memoryPath).toBe('/spare/virtkeep-tmp-op.memory');
   });
+
+  test('is refused where it cannot be told which file the disk is', () => {
+    const disk = { targetDev: 'vda', path: '/a/link/../x.qcow2', block: false, included: true };
+    const plan = (included: boolean) =>
+      planAutomaticState('vm', { operationId: 'op', mode: 'disks' }, [{ ...disk, included }], '/spare');
+    expect(() => plan(true)).toThrow(expect.objectContaining({ msgKey: 'snapshot_failed' }));
+    expect(plan(false).disks).toEqual([{ targetDev: 'vda', overlayPath: null }]);
+  });
 });

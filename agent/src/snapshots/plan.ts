@@ -34,7 +34,7 @@ export interface StatePlan {
 /**
  * Plans the automatic state of a running domain. Overlays go beside their disks (same file system, same permissions),
  * those of block devices and the memory into `spareDir`.
- * @throws VirtkeepError snapshot_failed when a name would be too long for the file system
+ * @throws VirtkeepError snapshot_failed when a name would be too long for the file system, or a disk is named with `..`
  */
 export function planAutomaticState(
   domainName: string,
@@ -50,7 +50,7 @@ export function planAutomaticState(
  * Plans a state that stays: one made by hand, or by an increment. Files are named after the disk's first layer and the
  * operation, since the state's name may be anything.
  * @param spareDir as for `planAutomaticState`
- * @throws VirtkeepError snapshot_failed when a name would be too long for the file system
+ * @throws VirtkeepError snapshot_failed when a name would be too long for the file system, or a disk is named with `..`
  */
 export function planState(
   domainName: string,
@@ -99,13 +99,13 @@ function planFiles(
 const MAX_NAME_BYTES = 255;
 
 function overlayPath(domainName: string, disk: DiskToFreeze, ending: string, spareDir: string): string {
+  const refuse = (reason: string) => new VirtkeepError('snapshot_failed', { domain: domainName, reason });
+  // behind a link the overlay's header would be read as naming another file than the disk's
+  if (disk.path.split('/').includes('..'))
+    throw refuse(`its disk ${disk.targetDev} is named ${disk.path}; name it without ".."`);
   const stem = basename(disk.path, extname(disk.path)).replace(STATE_ENDING, '');
   const room = MAX_NAME_BYTES - Buffer.byteLength(`.${ending}`);
-  if (room < 1)
-    throw new VirtkeepError('snapshot_failed', {
-      domain: domainName,
-      reason: `the target name ${disk.targetDev} is too long`,
-    });
+  if (room < 1) throw refuse(`the target name ${disk.targetDev} is too long`);
   const short = Buffer.byteLength(stem) <= room ? stem : '_';
   return join(disk.block ? spareDir : dirname(disk.path), `${short}.${ending}`);
 }
