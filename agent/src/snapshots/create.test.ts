@@ -23,7 +23,7 @@ test('the memory of a state is there after a power cut, as libvirt left it', asy
     );
   });
   const createSnapshot = async () => writeFileSync(memoryPath, 'complete');
-  const domain = { name: 'vm', createSnapshot } as unknown as Domain;
+  const domain = { name: 'vm', isActive: async () => false, createSnapshot } as unknown as Domain;
   const plan = { name: 's', mode: 'memory', disks: [], memoryPath } as const;
   try {
     const progress = { total: ignore, done: ignore };

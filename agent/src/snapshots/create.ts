@@ -1,11 +1,11 @@
 /** Makes a saved state of a domain: the automatic one of a backup, or one that stays. */
-import { type Domain, SnapshotCreate } from '@virtkeep/node-libvirt';
+import { type Domain, DomainXml, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { syncFile } from '@virtkeep/shared/files';
 import { STATE_TIMEOUT_MS } from '../libvirt/call-times.ts';
 import type { StateMode, StatePlan } from './plan.ts';
-import { stateRequestXml } from './state-xml.ts';
+import { diskStates, stateRequestXml } from './state-xml.ts';
 import { writeState } from './write-state.ts';
 
 /** Measured: quiesced 0.2–0.7 s; with memory LIVE, because the guest then pauses half a second and not all the time. */
@@ -28,15 +28,14 @@ export interface StateWatch {
 
 const AUTOMATIC_DESCRIPTION = 'Temporary state of a backup; removed when the backup ends.';
 
-/** As `createState`, for the automatic state of a backup. */
+/** As `createState`, for the automatic state of a backup: the definition need not follow, since the disks come back to the files that they had. */
 export function createAutomaticState(domain: Domain, plan: StatePlan, watch: StateWatch): Promise<void> {
-  return createState(domain, plan, AUTOMATIC_DESCRIPTION, watch);
+  return make(domain, plan, AUTOMATIC_DESCRIPTION, watch);
 }
 
 /**
- * Makes the state, of a running domain or (mode `disks`) of one that is off; its memory is durable then. libvirt leaves nothing when it refuses or is aborted; when the daemon dies in the middle the
- * overlays may exist, so the caller declares them before.
- * @throws VirtkeepError snapshot_failed, canceled
+ * As `make`, for a state that stays. Nothing is made where the definition would not follow.
+ * @throws VirtkeepError snapshot_failed, canceled; LibvirtError
  */
 export async function createState(
   domain: Domain,
@@ -44,6 +43,32 @@ export async function createState(
   description: string,
   watch: StateWatch,
 ): Promise<void> {
+  await requireOneSpelling(domain, plan);
+  await make(domain, plan, description, watch);
+}
+
+/**
+ * libvirt takes another text for another file: where the definition spells the disk's file otherwise than the running VM, it stays on
+ * that file, which is frozen, and the next start is without all that was written since.
+ */
+async function requireOneSpelling(domain: Domain, { disks }: StatePlan): Promise<void> {
+  if (!(await domain.isActive()) || !(await domain.isPersistent())) return;
+  const [live, next] = [diskStates(await domain.xml()), diskStates(await domain.xml(DomainXml.INACTIVE))];
+  for (const { targetDev } of disks.filter(({ overlayPath }) => overlayPath !== null)) {
+    const [running, defined] = [live.get(targetDev), next.get(targetDev)];
+    const isSame = running?.spelling === defined?.spelling;
+    if (!running?.sourcePath || running.sourcePath !== defined?.sourcePath || isSame) continue;
+    const reason = `its disk ${targetDev} is ${running.spelling} in the running VM and ${defined.spelling} in the definition, which would not follow; name it there as the running VM does`;
+    throw new VirtkeepError('snapshot_failed', { domain: domain.name, reason });
+  }
+}
+
+/**
+ * Makes the state, of a running domain or (mode `disks`) of one that is off; its memory is durable then. libvirt leaves nothing when it refuses or is aborted; when the daemon dies in the middle the
+ * overlays may exist, so the caller declares them before.
+ * @throws VirtkeepError snapshot_failed, canceled
+ */
+async function make(domain: Domain, plan: StatePlan, description: string, watch: StateWatch): Promise<void> {
   const { signal } = watch;
   throwIfAborted(signal);
   const xml = stateRequestXml({

@@ -88,6 +88,8 @@ export interface VolumeName {
 export interface DiskState {
   /** The top file; null also for a volume. */
   sourcePath: string | null;
+  /** Its path as it stands there. */
+  spelling: string | null;
   volume?: VolumeName;
   /** Format that libvirt opens the top file with. */
   driverType: string | null;
@@ -106,6 +108,7 @@ export function diskStates(domainXml: string): Map<string, DiskState> {
     const mirror = child(disk, 'mirror');
     found.set(target, {
       sourcePath: fileOf(source) ?? null,
+      spelling: attr(source, 'file') ?? attr(source, 'dev') ?? null,
       ...volumeOf(source),
       driverType: attr(child(disk, 'driver'), 'type') ?? null,
       mirror: mirror ? mirrorOf(mirror) : null,

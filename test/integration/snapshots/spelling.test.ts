@@ -87,3 +87,22 @@ test('backups, increments and restores; running and off', async () => {
   for (const name of await guest.snapshots()) await lab.remove(guest, name);
   expect(await diskHashes(lab.lab, guest)).toEqual(second);
 });
+
+test('no state is made while the definition spells a file otherwise than the running VM: its next start would be without what comes', async () => {
+  const guest = await oddGuest();
+  await guest.start();
+  const xml = await guest.xml(true);
+  await defineGuest(lab.world.node, guest.name, xml.replaceAll("file='//", "file='/"));
+  const files = lab.files();
+  await expect(lab.create(guest, 's1')).rejects.toMatchObject({ msgKey: 'snapshot_failed' });
+  expect([await guest.snapshots(), lab.files()]).toEqual([[], files]);
+  await lab.lab.backup(guest);
+  expect(lab.files()).toEqual(files);
+  await defineGuest(lab.world.node, guest.name, xml);
+  await lab.create(guest, 's1');
+  await lab.write(guest, 'vda', 6);
+  await guest.destroy();
+  const now = await lab.contents(guest);
+  await lab.remove(guest, 's1');
+  expect(await lab.contents(guest)).toEqual(now);
+});

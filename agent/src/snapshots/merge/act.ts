@@ -213,8 +213,11 @@ async function moveUsers(
   if (!(await domain.isPersistent())) return;
   const xml = await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE);
   const targets = [...diskStates(xml)].filter(([, disk]) => disk.sourcePath === step.above);
-  if (await writesTo(domain, step.above)) return;
-  const sources = Object.fromEntries(targets.map(([target]) => [target, layer]));
+  const live = (await domain.isActive()) ? [...diskStates(await domain.xml()).values()] : [];
+  if (live.some(disk => disk.sourcePath === step.above)) return;
+  // libvirt lets the definition follow the running disk only where both name it by the same text
+  const path = live.find(disk => disk.sourcePath === layer.path)?.spelling ?? layer.path;
+  const sources = Object.fromEntries(targets.map(([target]) => [target, { ...layer, path }]));
   const next = withSources(stripBackingStore(xml), sources);
   const { metadata } = parseDomain(xml, domain.name);
   await libvirt.defineDomain(
