@@ -52,10 +52,10 @@ describe('a state by hand', () => {
     await expect(lab.create(guest, 's1', { requireConsistency: true })).rejects.toMatchObject({
       msgKey: 'consistency_unavailable',
     });
-    for (const name of ['', 'a/b', '.a', 'virtkeep-tmp-x', 'a\nb'])
+    for (const name of ['', 'a/b', '.a', 'virtkeep-tmp-x', 'a\nb', 'я'.repeat(124)])
       await expect(lab.create(guest, name)).rejects.toMatchObject({ msgKey: 'invalid_field' });
     expect(await guest.snapshots()).toEqual([]);
-    expect((await lab.create(guest, 's1')).warnings).toHaveLength(1);
+    expect((await lab.create(guest, 'я'.repeat(100))).warnings).toHaveLength(1);
     await guest.destroy();
   });
 });

@@ -3,6 +3,7 @@ import { dirname } from 'node:path';
 import { DomainStateCode } from '@virtkeep/node-libvirt';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { CreateSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { MAX_STATE_NAME_BYTES } from '@virtkeep/shared/state-name';
 import { MiB } from '@virtkeep/shared/units';
 import { readLayers } from '../../disks/index.ts';
 import { type DiskConfig, type DomainConfig, parseDomain } from '../../domain-xml/index.ts';
@@ -36,7 +37,6 @@ export const CREATE_SNAPSHOT_STEPS = ['check', 'create'] as const;
 
 /** How long a guest that will not thaw may hold the operation; afterwards the clean-up goes on trying. */
 const THAW_TIMEOUT_MS = 120_000;
-const MAX_NAME = 128;
 
 /**
  * The workflow. Result: `{"snapshot": SavedState as JSON}`.
@@ -56,7 +56,8 @@ export function createSnapshotWorkflow(
 
 function requireStateName(name: string): void {
   const refuse = (reason: string) => new VirtkeepError('invalid_field', { field: 'name', reason });
-  if (name === '' || name.length > MAX_NAME) throw refuse(`must have 1 to ${MAX_NAME} characters`);
+  if (name === '' || Buffer.byteLength(name) > MAX_STATE_NAME_BYTES)
+    throw refuse(`must have 1 to ${MAX_STATE_NAME_BYTES} bytes in UTF-8`);
   // libvirt keeps a file of that name
   if (name.startsWith('.') || name.includes('/') || !/^\P{Cc}*$/u.test(name))
     throw refuse('must not begin with a dot, nor contain "/" or control characters');

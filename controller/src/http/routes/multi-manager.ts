@@ -9,7 +9,17 @@ import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import { principalOf, type RouteModule } from '../app.ts';
 import { STORY } from '../document/story.ts';
-import { AsyncQuery, body, described, flag, GivenUuid, Name, oneOf, ref, Text } from '../schemas/common.ts';
+import {
+  AsyncQuery,
+  body,
+  described,
+  flag,
+  GivenUuid,
+  oneOf,
+  ref,
+  StateName,
+  Text,
+} from '../schemas/common.ts';
 import { MultiResultSchema, taskAnswers } from '../schemas/task.ts';
 
 const MAX_DOMAINS = 200;
@@ -18,7 +28,7 @@ const Options = Type.Object(
   {
     force: flag('do not ask the guest; remove VMs that run'),
     full: flag('also disks inside data pools'),
-    verbose_name: described(Type.Optional(Name), 'name of the saved states'),
+    verbose_name: described(Type.Optional(StateName), 'name of the saved states; at most 200 bytes in UTF-8'),
     description: described(Type.Optional(Text), 'free text'),
     memory: flag('with the memory of running VMs'),
     require_consistency: flag('fail rather than save a running guest that was not quiesced'),

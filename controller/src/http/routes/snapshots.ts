@@ -15,9 +15,9 @@ import {
   IdParams,
   listOf,
   listQuery,
-  Name,
   part,
   ref,
+  StateName,
   Text,
 } from '../schemas/common.ts';
 import { DomainSchema } from '../schemas/domain.ts';
@@ -79,7 +79,10 @@ export const snapshotRoutes: RouteModule = (app, services) => {
         querystring: AsyncQuery,
         body: body(
           {
-            verbose_name: described(Name, 'which no other state of the VM has'),
+            verbose_name: described(
+              StateName,
+              'which no other state of the VM has; at most 200 bytes in UTF-8',
+            ),
             memory: Type.Optional(Type.Boolean({ description: 'with the memory of the running VM' })),
             description: described(Type.Optional(Text), 'free text'),
             require_consistency: Type.Optional(

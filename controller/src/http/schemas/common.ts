@@ -1,4 +1,5 @@
 /** Schema pieces that every resource uses. */
+import { MAX_STATE_NAME_BYTES } from '@virtkeep/shared/state-name';
 import Type, { type Static, type TObject, type TProperties, type TSchema } from 'typebox';
 import { STORY } from '../document/story.ts';
 import type { ListAnswer } from '../paging.ts';
@@ -17,7 +18,13 @@ export const Bytes = Type.Integer({ minimum: 0 });
 /** Free text of people; not every database keeps a NUL. */
 export const Text = Type.String({ maxLength: 4096, pattern: '^[^\\u0000]*$' });
 /** A name people give; no control characters. */
-export const Name = Type.String({ minLength: 1, maxLength: 255, pattern: '^[^\\u0000-\\u001f\\u007f]*$' });
+export const Name = nameOf(255);
+/** Of a new saved state. The node counts bytes: most letters that are not Latin have two. */
+export const StateName = nameOf(MAX_STATE_NAME_BYTES);
+
+function nameOf(maxLength: number) {
+  return Type.String({ minLength: 1, maxLength, pattern: '^[^\\u0000-\\u001f\\u007f]*$' });
+}
 
 /** The same kind of value, and what this one is. */
 export function described<T extends TSchema>(schema: T, description: string): T {
