@@ -62,9 +62,16 @@ interface Entry {
   failures: number;
 }
 
+/** What is said of a guest, and the report that it was made of. */
+interface Told {
+  info: Entry['info'];
+  told: GuestInfo;
+}
+
 export class InfoCache {
   readonly #dependencies: InfoCacheDependencies;
   readonly #entries = new Map<string, Entry>();
+  readonly #told = new Map<string, Told>();
   readonly #waiting = new Set<string>();
   readonly #asking = new Set<string>();
   readonly #stopping = new AbortController();
@@ -91,12 +98,20 @@ export class InfoCache {
     this.#stopping.abort();
   }
 
-  /** The guest's last report, and since when it is frozen; undefined when it has never reported anything. */
+  /**
+   * The guest's last report, and since when it is frozen; undefined when it has never reported anything. It is the same object until one of
+   * them changes: what is made of it for hundreds of guests is made anew of that one only.
+   */
   get(domainId: string): GuestInfo | undefined {
     const info = this.#entries.get(domainId)?.info;
     const frozenSince = this.#dependencies.freezes.since(domainId);
     if (!info && !frozenSince) return undefined;
-    return { ...(info ?? { ...EMPTY, refreshed: undefined }), frozenSince };
+    const before = this.#told.get(domainId);
+    const isSame = before?.info === info && before?.told.frozenSince?.getTime() === frozenSince?.getTime();
+    if (before && isSame) return before.told;
+    const told = { ...(info ?? { ...EMPTY, refreshed: undefined }), frozenSince };
+    this.#told.set(domainId, { info, told });
+    return told;
   }
 
   /** Asks the guest now. @throws VirtkeepError as `askInfo` */
@@ -126,7 +141,9 @@ export class InfoCache {
     }
     const ids = new Set(present.map(({ id }) => id));
     // before the first look at the node the list is empty
-    if (ids.size > 0) for (const id of this.#entries.keys()) if (!ids.has(id)) this.#entries.delete(id);
+    if (ids.size === 0) return;
+    for (const known of [this.#entries, this.#told])
+      for (const id of known.keys()) if (!ids.has(id)) known.delete(id);
   }
 
   #subscribe(): void {

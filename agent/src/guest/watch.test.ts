@@ -392,6 +392,35 @@ describe('what 100 guests tell of themselves', () => {
     cache.stop();
   });
 
+  test('is the same object until the guest tells something new, is frozen or thawed', async () => {
+    let present = ids;
+    const { cache, freezes } = cacheOf(async ({ uuid }) => ({ isFrozen: false, info: { hostname: uuid } }), {
+      domains: () =>
+        present.map(id => ({ id, powerState: PowerState.OFF, agentState: AgentState.CONNECTED })),
+    });
+    const domain = { uuid: 'vm-0' } as Domain;
+    const objects = new Set<unknown>();
+    const take = () => void objects.add(cache.get('vm-0')).add(cache.get('vm-0'));
+    freezes.frozen('vm-0');
+    take();
+    expect(cache.get('vm-0')).toMatchObject({ hostname: '', frozenSince: expect.any(Date) });
+    await cache.refresh(domain, signal);
+    take();
+    expect(cache.get('vm-0')).toMatchObject({ hostname: 'vm-0', frozenSince: undefined });
+    await cache.refresh(domain, signal);
+    take();
+    freezes.frozen('vm-0');
+    take();
+    freezes.thawed('vm-0');
+    take();
+    expect(objects.size).toBe(5);
+    present = ids.slice(1);
+    cache.look(0);
+    expect(cache.get('vm-0')).toBeUndefined();
+    freezes.stop();
+    cache.stop();
+  });
+
   test('stays when a guest falls silent, and when it is frozen', async () => {
     let answer: () => { isFrozen: boolean; info: object } = () => ({
       isFrozen: false,

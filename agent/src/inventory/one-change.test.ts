@@ -1,9 +1,12 @@
 /** What a change of one domain costs, on a scripted libvirt. */
 import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
-import type { Libvirt } from '@virtkeep/node-libvirt';
+import type { Libvirt, Domain as NodeDomain } from '@virtkeep/node-libvirt';
 import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { InventoryEvent } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
 import type { Logger } from '@virtkeep/shared/log';
+import { FreezeWatch } from '../guest/freeze-watch.ts';
+import { InfoCache } from '../guest/info-cache.ts';
+import { GuestRecords } from '../guest/records.ts';
 import { type BackupFiles, PathGate } from '../pools/index.ts';
 import { ZfsDriver } from '../zfs/index.ts';
 import { Inventory } from './inventory.ts';
@@ -12,6 +15,7 @@ const COUNT = 40;
 const idOf = (index: number) => `5e0f5a7c-3a77-4d0a-9d4f-${String(index).padStart(12, '0')}`;
 const OWNER = idOf(0);
 const BORROWER = idOf(1);
+const LOG = { debug: () => {}, warn: () => {}, error: () => {} } as unknown as Logger;
 
 /** What is said of each domain besides its name, by id. */
 let metadata: Map<string, string>;
@@ -19,6 +23,8 @@ let locked: Map<string, string>;
 /** Domains that libvirt does not tell of. */
 let refused: Set<string>;
 let inventory: Inventory;
+let guests: InfoCache;
+let freezes: FreezeWatch;
 let encoded: string[];
 let stop: AbortController;
 
@@ -39,7 +45,32 @@ const domainOf = (uuid: string) => ({
   },
 });
 
+/** What guests tell is held as the agent holds it. */
+function makeGuests(
+  link: ConstructorParameters<typeof InfoCache>[0]['link'],
+  settings: ConstructorParameters<typeof GuestRecords>[0],
+): void {
+  freezes = new FreezeWatch({
+    domain: id => link.get().domain(id),
+    records: new GuestRecords(settings),
+    log: LOG,
+    limitMs: 1e9,
+    isHeld: () => false,
+    changed: () => {},
+  });
+  guests = new InfoCache({
+    ...{ link, freezes, log: LOG, refreshMs: 1e9 },
+    domains: () => [],
+    changed: () => {},
+    ask: async ({ name }) => ({ isFrozen: false, info: { hostname: name } }),
+  });
+}
+
+/** The guest of a domain tells that this is its name. */
+const told = (uuid: string, name: string) => guests.refresh({ uuid, name } as NodeDomain, stop.signal);
+
 beforeEach(async () => {
+  stop = new AbortController();
   metadata = new Map();
   locked = new Map();
   refused = new Set();
@@ -50,19 +81,26 @@ beforeEach(async () => {
     on: () => () => {},
   } as unknown as Libvirt;
   const values = new Map<string, unknown>();
+  const settings = {
+    get: (key: string) => values.get(key),
+    set: (key: string, value: unknown) => void values.set(key, value),
+  };
+  const link = { uri: 'test', connected: true, get: () => libvirt, onChange: () => () => {} };
+  makeGuests(link, settings);
+  for (let index = 0; index < COUNT; index += 1) await told(idOf(index), `host-${index}`);
   inventory = new Inventory({
-    link: { uri: 'test', connected: true, get: () => libvirt, onChange: () => () => {} },
+    link,
     nodeId: idOf(999),
     nodeName: 'n',
-    settings: { get: key => values.get(key), set: (key, value) => void values.set(key, value) },
+    settings,
     zfs: new ZfsDriver(),
     backupFiles: { count: () => 0, keepOnly: () => {} } as unknown as BackupFiles,
     gate: new PathGate(),
     lockedBy: id => locked.get(id),
     hold: () => () => {},
-    log: { debug: () => {}, warn: () => {}, error: () => {} } as unknown as Logger,
+    guestInfo: id => guests.get(id),
+    log: LOG,
   });
-  stop = new AbortController();
   const { encode } = Domain;
   encoded = [];
   jest.spyOn(Domain, 'encode').mockImplementation((message, writer) => {
@@ -77,6 +115,7 @@ beforeEach(async () => {
 
 afterEach(async () => {
   stop.abort();
+  freezes.stop();
   await inventory.stop();
   jest.restoreAllMocks();
 });
@@ -100,6 +139,19 @@ test('an operation that takes a domain changes that one', () => {
   inventory.locksChanged();
   expect(inventory.domain(BORROWER).lockedBy).toBe('operation');
   expect(encodedOnce()).toEqual([BORROWER]);
+});
+
+test('what a guest tells, its freeze and its thaw change its domain', async () => {
+  await told(OWNER, 'renamed');
+  inventory.locksChanged();
+  expect(inventory.domain(OWNER).guestInfo?.hostname).toBe('renamed');
+  freezes.frozen(OWNER);
+  inventory.locksChanged();
+  expect(inventory.domain(OWNER).guestInfo?.frozenSince).toBeInstanceOf(Date);
+  freezes.thawed(OWNER);
+  inventory.locksChanged();
+  expect(inventory.domain(OWNER).guestInfo?.frozenSince).toBeUndefined();
+  expect(encodedOnce()).toEqual([OWNER]);
 });
 
 test('an operation takes and gives back a domain that cannot be shown', () => {
