@@ -40,6 +40,22 @@ describe('planReconciliation', () => {
     expect(planReconciliation([view('x'), view('y')])).toEqual([]);
   });
 
+  test('of many domains each is looked at a few times, however many there are', () => {
+    const looksAt = (count: number) => {
+      let looks = 0;
+      const domains = Array.from({ length: count }, (_, index) => ({
+        ...view(`vm-${index}`),
+        get attachments() {
+          looks += 1;
+          return [];
+        },
+      }));
+      expect(planReconciliation(domains)).toEqual([]);
+      return looks;
+    };
+    expect(looksAt(300)).toBe(100 * looksAt(3));
+  });
+
   test('a loan ends with its borrower, and when that has the disk no more', () => {
     expect(planReconciliation([owner()])).toEqual([{ do: 'end', ...key }]);
     expect(planReconciliation([owner(), borrower({ attachments: [], noted: [] })])).toEqual([

@@ -53,8 +53,9 @@ export function planReconciliation(
   unread: UnreadDomains = new Map(),
 ): LoanAction[] {
   const byId = new Map(domains.map(domain => [domain.id, domain]));
+  const wanted = new Set(domains.flatMap(({ attachments }) => attachments.map(({ ownerId }) => ownerId)));
   const actions = [
-    ...domains.flatMap(owner => ofOwner(owner, byId)),
+    ...domains.flatMap(owner => ofOwner(owner, byId, wanted.has(owner.id))),
     ...domains.flatMap(borrower => ofBorrower(borrower, byId, domains)),
   ];
   const isSure = ({ do: what, ownerId, borrowerId }: LoanAction) =>
@@ -83,11 +84,9 @@ function holderOf(ownerId: string, unread: UnreadDomains): string | undefined {
   return [...unread].find(([, owners]) => owners.has(ownerId))?.[0];
 }
 
-function ofOwner(owner: PartyView, byId: ReadonlyMap<string, PartyView>): LoanAction[] {
+/** @param isWanted some domain has a disk of it */
+function ofOwner(owner: PartyView, byId: ReadonlyMap<string, PartyView>, isWanted: boolean): LoanAction[] {
   const ownerId = owner.id;
-  const isWanted = [...byId.values()].some(({ attachments }) =>
-    attachments.some(attachment => attachment.ownerId === ownerId),
-  );
   if (owner.loans.length === 0)
     return owner.hasInstant && !isWanted ? [{ do: 'release', ownerId, diskId: '', borrowerId: '' }] : [];
   return owner.loans.flatMap(({ diskId, borrowerId, borrowerNodeId, cloneKept }): LoanAction[] => {
