@@ -77,6 +77,33 @@ interface Entry {
   parts: readonly string[];
 }
 
+/** The files by path. How many a pool has is asked at every change of a VM, and known without looking at each. */
+class Entries extends Map<string, Entry> {
+  readonly #counts = new Map<string, number>();
+
+  count(poolId: string): number {
+    return this.#counts.get(poolId) ?? 0;
+  }
+
+  override set(path: string, entry: Entry): this {
+    this.#add(path, -1);
+    super.set(path, entry);
+    this.#add(path, 1);
+    return this;
+  }
+
+  override delete(path: string): boolean {
+    this.#add(path, -1);
+    return super.delete(path);
+  }
+
+  /** To the count of the pool that has the file, if one has it. */
+  #add(path: string, change: number): void {
+    const poolId = this.get(path)?.poolId;
+    if (poolId !== undefined) this.#counts.set(poolId, this.count(poolId) + change);
+  }
+}
+
 /** What was read of a file. */
 interface ReadFile {
   ownId: string;
@@ -106,7 +133,7 @@ const REST_FACTOR = 20;
 export class BackupFiles {
   readonly #readArchive: ReadArchive;
   readonly #limits: ListLimits | undefined;
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new Entries();
   readonly #skipped = new Map<string, Skipped[]>();
 
   constructor(readArchive: ReadArchive, limits?: ListLimits) {
@@ -128,9 +155,7 @@ export class BackupFiles {
   }
 
   count(poolId: string): number {
-    let sum = 0;
-    for (const entry of this.#entries.values()) if (entry.poolId === poolId) sum += 1;
-    return sum;
+    return this.#entries.count(poolId);
   }
 
   /** Files with a backup's name in a pool that could not be read at the last look. */

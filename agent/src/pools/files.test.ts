@@ -218,6 +218,27 @@ describe('BackupFiles', () => {
     expect(backupFiles.files()).toHaveLength(9);
     backupFiles.keepOnly(new Set());
     expect(backupFiles.files()).toEqual([]);
+    expect(backupFiles.count(POOL_ID)).toBe(0);
+  });
+
+  test('knows how many files a pool has without looking at each, also when they come to be those of another pool', async () => {
+    for (const name of ['a.tar', 'b.tar', 'c.tar']) writeFileSync(at(name), 'x');
+    const backupFiles = new BackupFiles(read);
+    await backupFiles.refresh(place(), { signal });
+    writeFileSync(at('a.tar'), 'longer');
+    unlinkSync(at('b.tar'));
+    await backupFiles.refresh(place(), { signal });
+    const other = { ...place(), id: BACKUP_ID };
+    const counts = () => [POOL_ID, BACKUP_ID].map(id => backupFiles.count(id));
+    const looks = jest.spyOn(Map.prototype, 'values');
+    const before = counts();
+    expect(looks).not.toHaveBeenCalled();
+    looks.mockRestore();
+    await backupFiles.refresh(other, { signal });
+    expect([before, counts()]).toEqual([
+      [2, 0],
+      [0, 2],
+    ]);
   });
 
   test('lists disk images in any case, but those that a descriptor names: as long as it does', async () => {
