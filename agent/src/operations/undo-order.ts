@@ -65,6 +65,7 @@ const RULES: Record<EffectType, UndoRule> = {
   renamed_domain: { after: [], older: 'waits' },
   guest_packages: { after: [], older: 'goes_on' },
   guest_name: { after: [], older: 'goes_on' },
+  guest_change: { after: [], older: 'goes_on' },
   orphaned_files: { after: [], older: 'goes_on' },
   // it is told of what has become
   backup_hook: {

@@ -143,6 +143,8 @@ export type Effect =
   | { type: 'guest_packages'; domain: string; packages: readonly string[]; installed: boolean }
   /** A guest that was given another name to join a directory under it. It has which it has, as the user is told. */
   | { type: 'guest_name'; domain: string; before: string; name: string }
+  /** A running guest was told to make such a change, which completes "was told to …". It may stand, as the user is told. */
+  | { type: 'guest_change'; domain: string; change: string }
   /** The node's hook is to be told how a backup ended; told again when that was cut off. */
   | { type: 'backup_hook'; phase: 'backup-end' | 'backup-abort'; facts: Readonly<Record<string, string>> }
   /** Files of a domain that is being removed: remove them once the domain is gone; never while it exists. */

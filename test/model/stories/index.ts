@@ -10,6 +10,7 @@ import { configRestore } from './config-restore.ts';
 import { convertForeign } from './convert.ts';
 import { exportBackup } from './export.ts';
 import { recompress, removal, trim } from './files.ts';
+import { guestChange } from './guest-change.ts';
 import { importFurther, importNew } from './import-disk.ts';
 import { instantRestore } from './instant.ts';
 import { newIso } from './iso.ts';
@@ -27,7 +28,7 @@ export const STORIES = {
   ...{ extendOtherwise, trim, configRestore, convertForeign, applianceRestore, convertAll, exportBackup },
   ...{ importNew, importFurther },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
-  ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join },
+  ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join, guestChange },
 } satisfies Record<string, BuildStory>;
 
 export type StoryName = keyof typeof STORIES;
@@ -41,7 +42,10 @@ export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
   setHostnameOffline: ['offline'],
   changeSshKeysOffline: ['offline'],
   prepare: ['offline'],
-  joinDirectory: ['join'],
+  joinDirectory: ['join', 'guestChange'],
+  leaveDirectory: ['guestChange'],
+  setHostname: ['guestChange'],
+  sysprep: ['guestChange'],
   backupWorkflow: ['fullBackup', 'increment', 'extendOtherwise'],
   recompressWorkflow: ['recompress'],
   trimWorkflow: ['trim'],
@@ -74,7 +78,7 @@ export const WITHOUT_EFFECTS: readonly string[] = [
   // one call that happens or does not
   ...['setPower', 'attachTools', 'detachTools', 'deleteBackupWorkflow'],
   // inside of a guest that runs
-  ...['setHostname', 'changeSshKeys', 'leaveDirectory', 'sysprep'],
+  'changeSshKeys',
 ];
 
 /** By each kind of effect the stories that declare it. */
@@ -151,6 +155,7 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   renamed_domain: ['rename'],
   guest_packages: ['join'],
   guest_name: ['join'],
+  guest_change: ['join', 'guestChange'],
   orphaned_files: ['removal'],
   backup_hook: ['fullBackup'],
 };

@@ -16,14 +16,19 @@ const REQUEST = {
     login: 'admin',
     password: 'secret',
     unit: [],
-    restart: false,
   },
 };
 const NEEDED = ['adcli', 'realmd', 'sssd-ad', 'sssd-tools', 'libnss-sss', 'libpam-sss', 'polkitd'];
 
+interface Own {
+  name: string;
+  /** The directory that it is in. */
+  joined: string;
+  starts: number;
+}
+
 /** A Debian with some of the packages. */
-function scriptedGuest(installed: Set<string>, own: { name: string }): Guest {
-  let joined = '';
+function scriptedGuest(installed: Set<string>, own: Own): Guest {
   const answer = ({ args }: Program): string => {
     const line = args.join(' ');
     if (line.includes('dpkg-query')) {
@@ -34,14 +39,18 @@ function scriptedGuest(installed: Set<string>, own: { name: string }): Guest {
     if (/ install (?!--download)/.test(line))
       for (const name of line.split(' install ')[1]!.split(' ')) installed.add(name);
     if (line.includes('set-hostname')) own.name = args.at(-1)!;
-    if (line.includes('realm join')) joined = REQUEST.directory;
-    if (line.includes('realm list')) return joined;
+    if (line.includes('realm join')) own.joined = REQUEST.directory;
+    if (line.includes('realm list')) return own.joined;
+    if (line.includes('boot_id')) return `${own.starts}\n`;
     return line.includes('uname') ? `${own.name}\n` : `${REQUEST.directory}\n`;
   };
   return {
     name: 'vm',
     osInfo: async () => ({ id: 'debian' }),
-    command: async () => ({}),
+    command: async name => {
+      if (name === 'guest-shutdown') own.starts += 1;
+      return {};
+    },
     sshKeys: async () => [],
     run: async program => {
       await RunOfAgent.reach('guest-exec.before');
@@ -57,8 +66,9 @@ export const join: BuildStory = async (world, random) => {
   const installed = new Set(NEEDED.filter(() => random(2) === 1));
   const before = installed.size;
   const files = world.files();
-  const own = { name: 'web' };
+  const own = { name: 'web', joined: '', starts: 1 };
   const computerName = random(2) ? 'web2' : '';
+  const restart = random(2) === 1;
   const operations = {
     libvirt: () => world.scripted.libvirt,
     log: silent,
@@ -67,15 +77,17 @@ export const join: BuildStory = async (world, random) => {
   };
   return {
     kind: 'join_directory',
-    points: 25,
-    workflow: () => joinDirectory(operations as never, { ...REQUEST, computerName, domainId: machine.uuid }),
+    points: 30,
+    workflow: () =>
+      joinDirectory(operations as never, { ...REQUEST, computerName, restart, domainId: machine.uuid }),
     undone: effect => isUndone(world, effect),
     async safe() {},
     async settled(committed) {
       expect([machine.live !== null, world.files()]).toEqual([true, files]);
       if (!committed && installed.size > before) expect(world.warnings.join()).toMatch(/in the guest of vm/);
       if (!committed && own.name !== 'web') expect(world.warnings.join()).toMatch(/may have the name web2/);
-      if (committed) expect(own.name).toBe(computerName || 'web');
+      if (committed || own.joined) expect(own.name).toBe(computerName || 'web');
+      if (!committed && own.joined) expect(world.warnings.join()).toMatch(/told to join .+ may stand/);
       if (committed) expect(world.warnings).toEqual([]);
     },
   };

@@ -144,14 +144,15 @@ describe('a guest of a family', () => {
     ...{ domainId: 'd', directory: 'lab.test', login: 'admin', password: 'S3cret!' },
     ...{ computerName: '', unit: [], restart: false },
   };
-  /** What programs answer by a part of their line; others succeed and say nothing. */
-  type Script = Record<string, ProgramResult | string>;
+  /** What programs answer, or what becomes of the question, by a part of their line; others succeed and say nothing. */
+  type Script = Record<string, ProgramResult | string | Error>;
   const failed = (err: string): ProgramResult => ({ exitCode: 1, out: '', err });
 
-  /** What is asked for beyond a join under the present name, and who cancels that when a program is run. */
+  /** What is asked for beyond a join under the present name, and who is told of each program, and of other commands, before. */
   interface Wish {
     install?: boolean;
     computerName?: string;
+    restart?: boolean;
     signal?: AbortSignal;
     seen?: (line: string) => unknown;
   }
@@ -175,10 +176,15 @@ describe('a guest of a family', () => {
       expect(line).not.toContain('S3cret!');
       if (/apt-get|dpkg|rpm|dnf/.test(line)) expect(input).toBeUndefined();
       const answer = script[Object.keys(script).find(part => line.includes(part)) ?? ''] ?? '';
+      if (answer instanceof Error) throw answer;
       return typeof answer === 'string' ? { exitCode: 0, out: answer, err: '' } : answer;
     };
     const guestOf = (own: AbortSignal) => ({
-      ...{ name: 'vm', osInfo: async () => ({ id }), command: async () => ({}) },
+      ...{
+        name: 'vm',
+        osInfo: async () => ({ id }),
+        command: async (name: string) => ({ [name]: seen?.(name) }),
+      },
       run: (program: Program) => run(program, own),
     });
     const domain = {
@@ -207,13 +213,15 @@ describe('a guest of a family', () => {
         },
       },
       commit: (value: unknown) => {
+        throwIfAborted(signal);
+        told.clear();
         result = value;
       },
     } as unknown as OperationContext;
     const workflow =
       work === 'join'
         ? joinDirectory(operations, { ...REQUEST, ...named, installPackages: install })
-        : leaveDirectory(operations, { ...REQUEST, directory: '' });
+        : leaveDirectory(operations, { ...REQUEST, ...named, directory: '' });
     await workflow(context).catch((error: VirtkeepError) => {
       result = [error.msgKey, error.params.reason ?? error.params.missing ?? ''];
     });
@@ -310,7 +318,23 @@ describe('a guest of a family', () => {
       'realm discover': 'lab.test\n',
       'uname -n': 'web1.lab.test\n',
     };
+    const NAMED = { type: 'guest_name', domain: 'vm', before: 'web1.lab.test', name: 'web2.lab.test' };
+    const JOINED = { type: 'guest_change', domain: 'vm', change: 'join the directory lab.test' };
     const rename = (name: string) => `hostname "$1" sh ${name}`;
+    /** A guest that is in this directory, or in none, as soon as such a program has begun. */
+    const afterThat = (program: string, directory: string, more: Script = {}, before = '') => {
+      let current = before;
+      const script = {
+        ...{ ...DEBIAN, ...more },
+        get 'realm list'() {
+          return current;
+        },
+      };
+      const seen = (line: string) => {
+        if (line.includes(program)) current = directory;
+      };
+      return { script, seen };
+    };
     const canceledAt = (part: string, canceler: AbortController) => ({
       computerName: 'web2',
       signal: canceler.signal,
@@ -339,9 +363,36 @@ describe('a guest of a family', () => {
         canceledAt('realm join', new AbortController()),
       );
       expect(has(lines, rename('web1.lab.test'))).toBe(false);
-      expect(told).toEqual([
-        { type: 'guest_name', domain: 'vm', before: 'web1.lab.test', name: 'web2.lab.test' },
-      ]);
+      expect(told).toEqual([NAMED, JOINED]);
+    });
+
+    const answers = { exitCode: 0, out: '', err: '' };
+    test.each([
+      ['is not believed to be in afterwards', answers, 'guest_operation_failed'],
+      ['was ended by a signal', { ...answers, exitCode: null }, 'guest_operation_failed'],
+      [
+        'takes too long',
+        new VirtkeepError('guest_command_timed_out', { domain: 'vm', command: 'realm', seconds: 600 }),
+        'guest_command_timed_out',
+      ],
+      [
+        'is not known to its agent, which was started anew',
+        new VirtkeepError('guest_process_unknown', { domain: 'vm', pid: 7 }),
+        'guest_process_unknown',
+      ],
+    ])('keeps it when its join may stand: it %s', async (_what, answer, key) => {
+      const script = { ...DEBIAN, 'realm join': answer };
+      const { result, lines, told } = await inGuest('debian', script, 'join', { computerName: 'web2' });
+      expect([(result as string[])[0], has(lines, rename('web1.lab.test'))]).toEqual([key, false]);
+      expect(told).toEqual([NAMED, JOINED]);
+    });
+
+    test('keeps it when its join failed in its last part alone', async () => {
+      const { script, seen } = afterThat('realm join', 'lab.test\n', {
+        'realm join': failed('Job for sssd.service failed'),
+      });
+      const { lines, told } = await inGuest('debian', script, 'join', { computerName: 'web2', seen });
+      expect([has(lines, rename('web1.lab.test')), told]).toEqual([false, [NAMED, JOINED]]);
     });
 
     test('has its former one when the directory refuses it; one that does not take it back is told', async () => {
@@ -350,7 +401,44 @@ describe('a guest of a family', () => {
       expect([back.lines.at(-1), back.told]).toEqual([expect.stringContaining(rename('web1.lab.test')), []]);
       const stuck = { ...refused, [rename('web1.lab.test')]: failed('no') };
       const { told } = await inGuest('debian', stuck, 'join', { computerName: 'web2' });
-      expect(told).toHaveLength(1);
+      expect(told).toEqual([NAMED]);
+    });
+
+    test('has its former one when its agent did not begin the join', async () => {
+      const busy = new VirtkeepError('guest_agent_busy', { domain: 'vm', command: 'guest-exec' });
+      const { lines, told } = await inGuest('debian', { ...DEBIAN, 'realm join': busy }, 'join', {
+        computerName: 'web2',
+      });
+      expect([lines.at(-1), told]).toEqual([expect.stringContaining(rename('web1.lab.test')), []]);
+    });
+
+    test.each(['join', 'leave'] as const)(
+      'a cancel of its restart after a %s tells of what stands',
+      async work => {
+        const canceler = new AbortController();
+        const guest =
+          work === 'join'
+            ? afterThat('realm join', 'lab.test\n', { boot_id: 'first\n' })
+            : afterThat('realm leave', '', { boot_id: 'first\n' }, 'lab.test\n');
+        const seen = (line: string) => {
+          guest.seen(line);
+          if (line === 'guest-shutdown') canceler.abort(new VirtkeepError('canceled'));
+        };
+        const wish = { computerName: 'web2', restart: true, signal: canceler.signal, seen };
+        const { result, told } = await inGuest('debian', guest.script, work, wish);
+        expect((result as string[])[0]).toBe('canceled');
+        expect(told).toEqual(
+          work === 'join'
+            ? [NAMED, JOINED]
+            : [{ type: 'guest_change', domain: 'vm', change: 'leave its directory' }],
+        );
+      },
+    );
+
+    test('nothing is left to be told when its join is committed', async () => {
+      const { script, seen } = afterThat('realm join', 'lab.test\n');
+      const { result, told } = await inGuest('debian', script, 'join', { computerName: 'web2', seen });
+      expect([result, told]).toEqual([expect.objectContaining({ $case: 'joinDirectory' }), []]);
     });
   });
 });

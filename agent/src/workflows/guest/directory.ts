@@ -7,6 +7,7 @@ import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { isWindows } from '../../guest/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { Effect } from '../effect.ts';
+import { changing } from './change.ts';
 import { directoryFailure, isBelow, leaveRefused, placeIn } from './directory-answers.ts';
 import { type GuestOperations, guestOf, inDomain, requireRunning } from './domain.ts';
 import { type Family, requireFamily, unitText } from './families.ts';
@@ -42,7 +43,9 @@ export interface LeaveRequest {
 }
 
 const JOINING = 'joining the directory';
+const toJoin = (directory: string) => `join the directory ${directory}`;
 const LEAVING = 'leaving the directory';
+const TO_LEAVE = 'leave its directory';
 const WINDOWS_TIMEOUT_MS = 600_000;
 /** How long a guest may take to have its former name again, also when the operation was canceled. */
 const NAME_BACK_MS = 60_000;
@@ -105,19 +108,18 @@ async function joinLinux(
   const name = isRenamed ? renamed(before, computer) : before;
   const effect = { type: 'guest_name', domain: guest.name, before, name } as const;
   const kept = isRenamed ? context.effects.begin(effect, 'failure') : undefined;
-  let isBegun = false;
+  const isOut = async () => (await directoryOf(guest, family, JOINING)) === null;
+  const joining = changing(context, guest, toJoin(directory), isOut);
   try {
     if (isRenamed) await context.step('rename', () => nameLinux(guest, name));
     await context.step('join', async () => {
-      isBegun = true;
-      const result = await guest.run(family.join({ ...request, computer, unit }));
+      const result = await joining.run(family.join({ ...request, computer, unit }));
       if (result.exitCode !== 0) throw directoryFailure(guest, JOINING, request, result);
     });
     await context.step('verify', () => verifyJoined(guest, family, request, computer));
   } catch (error) {
-    // a join that was broken off goes on in the guest, under its new name
-    const mayJoin = isBegun && context.signal.aborted;
-    if (kept && !mayJoin) {
+    // a guest that may be in the directory is known there by its new name
+    if (kept && !joining.mayStand()) {
       // else its effect tells
       const back = guestUntil(AbortSignal.timeout(NAME_BACK_MS));
       await nameLinux(back, before)
@@ -126,7 +128,6 @@ async function joinLinux(
     }
     throw error;
   }
-  kept?.keep();
   return { computer, installed };
 }
 
@@ -238,7 +239,8 @@ async function leaveLinux(context: OperationContext, guest: Guest, request: Leav
       family.loginCheck &&
       leaveRefused(guest, LEAVING, who, await guest.run(family.loginCheck(who, computer)));
     if (refused) throw refused;
-    const result = await guest.run(family.leave(who));
+    const isIn = async () => (await directoryOf(guest, family, LEAVING)) !== null;
+    const result = await changing(context, guest, TO_LEAVE, isIn).run(family.leave(who));
     if (result.exitCode !== 0) throw directoryFailure(guest, LEAVING, who, result);
   });
   await context.step('verify', async () => {
@@ -303,8 +305,9 @@ async function joinWindows(context: OperationContext, guest: Guest, request: Joi
   });
   const answer = await context.step('join', () => {
     const given = { directory, login, password, name, unit: unitText(unit) };
+    const isOut = async () => (await readWindowsDomain(guest, JOINING)).joined === false;
     return runScript(
-      guest,
+      changing(context, guest, toJoin(directory), isOut),
       JOINING,
       powershell(JOIN, given, WINDOWS_TIMEOUT_MS),
       failuresOf(guest, directory, login),
@@ -318,7 +321,9 @@ async function leaveWindows(context: OperationContext, guest: Guest, request: Le
   const { login, password } = request;
   const answer = await context.step('leave', () => {
     const program = powershell(LEAVE, { login, password }, WINDOWS_TIMEOUT_MS);
-    return runScript(guest, LEAVING, program, failuresOf(guest, 'of the guest', login));
+    const isIn = async () => (await readWindowsDomain(guest, LEAVING)).joined === true;
+    const leaving = changing(context, guest, TO_LEAVE, isIn);
+    return runScript(leaving, LEAVING, program, failuresOf(guest, 'of the guest', login));
   });
   await context.step('verify', async () => {
     const { joined, domain } = await readWindowsDomain(guest, LEAVING);

@@ -5,6 +5,7 @@
 import type { Result } from '@virtkeep/shared/operation-result';
 import { isWindows } from '../../guest/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
+import { changing } from './change.ts';
 import { type GuestOperations, inDomain, requireOff, requireRunning } from './domain.ts';
 import { type Guest, mustRun, operationFailed } from './guest.ts';
 import { requireComputerName, requireHostname } from './names.ts';
@@ -23,6 +24,7 @@ export interface HostnameRequest {
 }
 
 const OPERATION = 'setting the host name';
+const toTake = (hostname: string) => `take the name ${hostname}`;
 const SCRIPT_TIMEOUT_MS = 180_000;
 
 /** The workflow for a running guest. Result: `{"hostname","method":"agent","restarted"}`. */
@@ -36,7 +38,7 @@ export function setHostname(operations: GuestOperations, request: HostnameReques
         return { guest, onWindows, hostname: required('hostname', request.hostname || config.name) };
       });
       if (onWindows) return nameWindows(context, guest, hostname, request.restart);
-      await context.step('apply', () => nameLinux(guest, hostname));
+      await context.step('apply', () => nameLinux(changing(context, guest, toTake(hostname)), hostname));
       await context.step('verify', () => verifyLinux(guest, hostname));
       context.commit(named(hostname, 'agent', false));
     });
@@ -111,7 +113,7 @@ async function nameWindows(
   const read = () => runScript(guest, OPERATION, powershell(READ_NAME, {}, SCRIPT_TIMEOUT_MS));
   await context.step('apply', async () => {
     const names = await runScript(
-      guest,
+      changing(context, guest, toTake(hostname)),
       OPERATION,
       powershell(RENAME, { name: hostname }, SCRIPT_TIMEOUT_MS),
     );

@@ -8,6 +8,7 @@ import { throwIfAborted, withTimeout } from '@virtkeep/shared/abort';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { isWindows } from '../../guest/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
+import { changing } from './change.ts';
 import { type GuestOperations, inDomain, requireRunning } from './domain.ts';
 import { type Guest, operationFailed } from './guest.ts';
 import { powershell, runScript, SYSPREP } from './windows.ts';
@@ -72,7 +73,7 @@ export function sysprep(operations: GuestOperations, request: SysprepRequest): W
       await context.step('sysprep', async () => {
         const unattend = Buffer.from(request.unattend, 'utf8').toString('base64');
         const answer = await runScript(
-          guest,
+          changing(context, guest, 'run Sysprep'),
           OPERATION,
           powershell(SYSPREP, { switches, unattend }, TIMEOUT_MS),
         );

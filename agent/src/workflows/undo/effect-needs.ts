@@ -56,6 +56,7 @@ const OF_TYPE: { [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) =
   renamed_domain: () => needs({ libvirt: true }),
   guest_packages: () => needs({}),
   guest_name: () => needs({}),
+  guest_change: () => needs({}),
   backup_hook: () => needs({}),
   orphaned_files: ({ paths }) => needs({ libvirt: true, paths }),
 };

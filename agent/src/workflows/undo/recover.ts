@@ -16,6 +16,7 @@ import { removeOrphanedFiles } from '../domain/remove-domain.ts';
 import { renameBack } from '../domain/rename-domain.ts';
 import type { Effect, UndoEffect } from '../effect.ts';
 import { pruneFirmware, putBackFirmware } from '../firmware/state-firmware.ts';
+import { stayingChange } from '../guest/change.ts';
 import { stayingName } from '../guest/directory.ts';
 import { completeChange } from '../guest/offline.ts';
 import { stayingPackages } from '../guest/packages.ts';
@@ -108,6 +109,8 @@ async function undoEffect(
       return warn(stayingPackages(effect));
     case 'guest_name':
       return warn(stayingName(effect));
+    case 'guest_change':
+      return warn(stayingChange(effect));
     case 'backup_hook':
       return tellHook(dependencies.hooks, effect, { signal, log, warn });
     case 'orphaned_files':
