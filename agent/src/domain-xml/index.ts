@@ -36,6 +36,7 @@ export {
 } from './foreign/sanitize.ts';
 export { type GuestOs, guestOsOf, type OsType } from './guest-os.ts';
 export { applyIdentity, type Identity, newMacs } from './identity.ts';
+export { KnownTexts } from './known-texts.ts';
 export { isLent, type LentDisk, lentDiskIdOf, lentDiskXml, removeLentDisks } from './lent-disk.ts';
 export { describeLoans, isLending, type LoanNames, refuseWhileLent } from './lent-guard.ts';
 export { type Mentioned, mentionedIn } from './mentioned.ts';

@@ -12,10 +12,10 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import type { Libvirt } from '@virtkeep/node-libvirt';
+import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { NO_OTHER_NODES, type OtherNodes } from '../other-nodes.ts';
 import { samplePool } from '../pools/sample-pool.ts';
-import { type ImageQuestion, PendingAnswers, removeImages, replaceImages } from './index.ts';
+import { definitionsOf, type ImageQuestion, PendingAnswers, removeImages, replaceImages } from './index.ts';
 
 const OWNER = '11111111-2222-4333-8444-555555555555';
 const OTHER = '21111111-2222-4333-8444-555555555555';
@@ -111,6 +111,57 @@ function remove(
     signal: AbortSignal.timeout(20_000),
   });
 }
+
+test('of other domains no more is asked than what they refer to', async () => {
+  const path = image('free.qcow2');
+  const calls = new Map<string, string[]>();
+  const libvirt = node(
+    { id: OWNER, running: true },
+    { id: OTHER, running: true, disks: { vda: 'other.qcow2' } },
+  );
+  const counting = (domain: Domain) =>
+    new Proxy(domain, {
+      get(target, name: keyof Domain) {
+        const value = target[name];
+        if (typeof value === 'function') calls.set(target.uuid, [...(calls.get(target.uuid) ?? []), name]);
+        return value;
+      },
+    });
+  const domains = async () => (await libvirt.domains()).map(counting);
+  const left = await remove({ domains } as unknown as Libvirt, ['free.qcow2'], {
+    ownerId: OWNER,
+    unanswered: 'fresh',
+  });
+  expect([left, existsSync(path)]).toEqual([[], false]);
+  const definitions = ['xml', 'xml', 'hasManagedSave', 'snapshots'];
+  expect(calls.get(OTHER)).toEqual(definitions);
+  expect(calls.get(OWNER)).toEqual(['isActive', ...definitions]);
+});
+
+test('what a definition says is remembered as long as its text is the same', async () => {
+  const states = [{ disks: { vda: 'own.qcow2' }, overlays: { vda: 'overlay.qcow2' } }];
+  const read = async (name: string) => {
+    const [domain] = await node({ id: OTHER, disks: { vda: name }, states }).domains();
+    return definitionsOf(domain!);
+  };
+  const [live, state] = await read('a.qcow2');
+  const again = await read('a.qcow2');
+  expect([again[0] === live, again[1] === state]).toEqual([true, true]);
+  const changed = await read('b.qcow2');
+  expect([changed[0] === live, changed[1] === state]).toEqual([false, true]);
+  expect(changed[0]!.config!.disks[0]!.path).toBe(at('b.qcow2'));
+});
+
+test('what a domain refers to is asked anew at each removal, however often its texts were read before', async () => {
+  for (const name of ['a', 'b']) image(`${name}.qcow2`);
+  const using = (name: string) => node({ id: OTHER, disks: { vda: `${name}.qcow2` } });
+  const left = async (libvirt: Libvirt, name: string) => (await remove(libvirt, [`${name}.qcow2`])).length;
+  expect(await left(using('a'), 'a')).toBe(1);
+  expect(await left(using('a'), 'a')).toBe(1);
+  expect(await left(using('b'), 'b')).toBe(1);
+  expect(await left(using('b'), 'a')).toBe(0);
+  expect([existsSync(at('a.qcow2')), existsSync(at('b.qcow2'))]).toEqual([false, true]);
+});
 
 test('a domain that cannot be read keeps whatever it names and those stand on, and no more', async () => {
   for (const [name, below] of [['base'], ['top', 'base'], ['own'], ['overlay'], ['free']] as const)

@@ -107,7 +107,7 @@ interface Elsewhere {
 async function judgeElsewhere(
   { otherNodes }: ImageDependencies,
   paths: readonly string[],
-  { pools, node: { running }, question: { ownerId, unanswered = 'leave' } }: Elsewhere,
+  { pools, node: { isOwnerRunning }, question: { ownerId, unanswered = 'leave' } }: Elsewhere,
   signal: AbortSignal,
 ): Promise<Map<string, Verdict>> {
   const verdicts = new Map<string, Verdict>();
@@ -126,7 +126,7 @@ async function judgeElsewhere(
   }
   if (candidates.length > 0) {
     // of two nodes that have a domain, the one on which it runs is its node; the copy on the other counts by the files that it names
-    const isElsewhere = ownerId !== undefined && !running.has(ownerId);
+    const isElsewhere = ownerId !== undefined && !isOwnerRunning;
     const isOwnerAsked = isElsewhere && candidates.some(({ shared }) => shared);
     const owner: Thing[] = isOwnerAsked ? [{ kind: 'domain', id: ownerId }] : [];
     const answers = await otherNodes.whoUses([...things, ...owner], signal);
@@ -135,8 +135,7 @@ async function judgeElsewhere(
       verdicts.set(path, verdict.kind === 'unknown' && !shared ? FREE : verdict);
     }
   }
-  const isTaken =
-    unanswered === 'take' || (unanswered === 'fresh' && ownerId !== undefined && running.has(ownerId));
+  const isTaken = unanswered === 'take' || (unanswered === 'fresh' && isOwnerRunning);
   if (isTaken) for (const [path, { kind }] of verdicts) if (kind === 'unknown') verdicts.set(path, FREE);
   return verdicts;
 }

@@ -8,6 +8,7 @@ import {
   type DiskConfig,
   type DomainConfig,
   isLent,
+  KnownTexts,
   type Mentioned,
   mentionedIn,
   parseDomain,
@@ -46,8 +47,8 @@ export async function filesOfDomain(domain: Domain, pools: readonly PoolRecord[]
 export interface NodeFiles {
   /** Real path → the domains that refer to it. */
   users: ReadonlyMap<string, readonly FileUser[]>;
-  /** UUIDs of the domains that run. */
-  running: ReadonlySet<string>;
+  /** The owner that was asked about runs. */
+  isOwnerRunning: boolean;
 }
 
 export interface FileUser {
@@ -68,14 +69,15 @@ export async function filesOfNode(
   ownerId?: string,
 ): Promise<NodeFiles> {
   const users = new Map<string, FileUser[]>();
-  const running = new Set<string>();
+  let isOwnerRunning = false;
   for (const domain of await libvirt.domains()) {
     const user = { domainId: domain.uuid, name: domain.name };
-    if (await isRunning(domain)) running.add(domain.uuid);
-    for (const path of await referredTo(await definitionsOf(domain), pools, domain.uuid === ownerId))
+    const isOwner = domain.uuid === ownerId;
+    if (isOwner) isOwnerRunning = await isRunning(domain);
+    for (const path of await referredTo(await definitionsOf(domain), pools, isOwner))
       users.set(path, [...(users.get(path) ?? []), user]);
   }
-  return { users, running };
+  return { users, isOwnerRunning };
 }
 
 /** Every file that definitions of a domain refer to, or may refer to where they cannot be read. Real paths. */
@@ -84,27 +86,27 @@ export async function referredTo(
   pools: readonly PoolRecord[],
   isOwner = false,
 ): Promise<Set<string>> {
-  const found = new Set<string>();
-  const add = async (paths: readonly string[]) => {
-    for (const path of paths) found.add(await realOr(path));
+  const named = new Set<string>();
+  const add = (paths: readonly string[]) => {
+    for (const path of paths) named.add(path);
   };
+  const readChain = eachOnce(readChainOf);
   const fileOfVolume = async ({ pool, volume }: Mentioned['volumes'][number]) =>
     pathOfVolume(pool, volume, pools) ?? null;
   for (const { config, overlays, memory, isPresent, unread } of definitions) {
-    if (unread) await add(await filesMentionedIn(unread.xml, fileOfVolume));
-    if (!isOwner) await add([...overlays, ...memory]);
+    if (unread) add(await filesMentionedIn(unread.xml, fileOfVolume));
+    if (!isOwner) add([...overlays, ...memory]);
     if (!config) continue;
     for (const disk of config.disks) {
-      await add(await chainOf(disk, pools));
+      add(await namesInChain(disk, pools, readChain));
       // libvirt opens what a definition says, whatever the headers say
-      if (isPresent) await add(disk.backingChain?.flatMap(layer => layer.path ?? []) ?? []);
+      if (isPresent) add(recordedChain(disk));
     }
     const { attachments, looseLayers = [] } = config.metadata;
-    await add(attachments.map(({ path }) => path));
-    if (!isOwner)
-      await add(looseLayers.flatMap(({ path, merging }) => [path, ...(merging ? [merging] : [])]));
+    add(attachments.map(({ path }) => path));
+    if (!isOwner) add(looseLayers.flatMap(({ path, merging }) => [path, ...(merging ? [merging] : [])]));
   }
-  return found;
+  return new Set(await Promise.all([...named].map(realOr)));
 }
 
 /** It runs or is suspended. @throws LibvirtError */
@@ -133,14 +135,10 @@ export async function definitionsOf(domain: Domain): Promise<Definition[]> {
   try {
     const texts = [await domain.xml(), await domain.xml(DomainXml.INACTIVE)];
     texts.push(...(await savedXml(domain)));
-    const found = [...new Set(texts)].flatMap(xml =>
-      readOr(xml, true, () => [
-        { config: parseDomain(xml, domain.uuid), isPresent: true, overlays: [], memory: [] },
-      ]),
-    );
+    const found = [...new Set(texts)].flatMap(xml => readOr(xml, true, () => DOMAINS.of(xml, domain.uuid)));
     for (const snapshot of await listSnapshots(domain)) {
       const xml = await snapshotXml(snapshot);
-      if (xml !== null) found.push(...readOr(xml, false, () => stateDefinitions(xml, snapshot.name)));
+      if (xml !== null) found.push(...readOr(xml, false, () => STATES.of(xml, snapshot.name)));
     }
     return found;
   } catch (error) {
@@ -148,6 +146,11 @@ export async function definitionsOf(domain: Domain): Promise<Definition[]> {
     throw error;
   }
 }
+
+const DOMAINS = new KnownTexts((xml, subject): Definition[] => [
+  { config: parseDomain(xml, subject), isPresent: true, overlays: [], memory: [] },
+]);
+const STATES = new KnownTexts(stateDefinitions);
 
 /** What is not read for its bounds may be lawful all the same, and only its own VM is to wait for that. */
 function readOr(xml: string, isPresent: boolean, read: () => Definition[]): Definition[] {
@@ -199,13 +202,44 @@ export async function savedXml(domain: Domain): Promise<string[]> {
 
 /** A disk's files, top to bottom: as the headers say, and where those cannot be read as the definition says. */
 export async function chainOf(disk: DiskConfig, pools: readonly PoolRecord[]): Promise<string[]> {
+  const paths = await namesInChain(disk, pools, readChainOf);
+  return Promise.all(paths.map(realOr));
+}
+
+type ReadChain = (path: string, format: string) => Promise<string[] | undefined>;
+
+/** As they are named, links and all. */
+async function namesInChain(
+  disk: DiskConfig,
+  pools: readonly PoolRecord[],
+  read: ReadChain,
+): Promise<string[]> {
   const path = pathOf(disk, pools);
   if (path === undefined) return [];
-  const isImage = disk.device === 'disk' && disk.format !== undefined && disk.format !== 'raw';
-  const layers = isImage ? await readLayers(path, disk.format).catch(() => undefined) : undefined;
-  const recorded = disk.backingChain?.flatMap(layer => layer.path ?? []) ?? [];
-  const paths = layers?.map(layer => layer.path) ?? [path, ...recorded];
-  return Promise.all(paths.map(realOr));
+  const { device, format } = disk;
+  const isImage = device === 'disk' && format !== undefined && format !== 'raw';
+  return (isImage ? await read(path, format) : undefined) ?? [path, ...recordedChain(disk)];
+}
+
+const recordedChain = ({ backingChain = [] }: DiskConfig): string[] =>
+  backingChain.flatMap(layer => layer.path ?? []);
+
+/** By the headers; undefined where they cannot be read. */
+const readChainOf: ReadChain = (path, format) =>
+  readLayers(path, format).then(
+    layers => layers.map(layer => layer.path),
+    () => undefined,
+  );
+
+/** Reads each chain once, however many definitions name it. */
+function eachOnce(read: ReadChain): ReadChain {
+  const known = new Map<string, ReturnType<ReadChain>>();
+  return (path, format) => {
+    const key = `${format} ${path}`;
+    const found = known.get(key) ?? read(path, format);
+    known.set(key, found);
+    return found;
+  };
 }
 
 async function isOurs(path: string, pools: readonly PoolRecord[]): Promise<boolean> {

@@ -3,6 +3,7 @@ import { type Domain, type Libvirt, SnapshotList, SnapshotXml } from '@virtkeep/
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { readLayers } from '../disks/index.ts';
+import { KnownTexts } from '../domain-xml/index.ts';
 import { listSnapshots, snapshotXml, unlessGone } from '../libvirt/domains.ts';
 import type { ChainFile, SavedState } from './chain.ts';
 import type { AutomaticState } from './merge/step.ts';
@@ -29,11 +30,30 @@ export async function loadAllStates(
   return { states: states.filter(state => !isAutomatic(state)), automatic: states.filter(isAutomatic) };
 }
 
+const KEPT = new KnownTexts(xml => {
+  const { overlays, frozen, frozenFormats = {} } = savedStateOf(xml, false);
+  return { overlays, frozen, frozenFormats };
+});
+
+/** The files that the saved states of a domain keep below their overlays; automatic ones of a backup are left out. */
+export async function filesKeptBy(domain: Domain): Promise<string[]> {
+  const found: string[] = [];
+  for (const snapshot of await listSnapshots(domain)) {
+    const xml = await snapshotXml(snapshot);
+    if (xml === null || snapshot.name.startsWith(AUTOMATIC_PREFIX)) continue;
+    const { overlays, frozen } = await withVolumes(KEPT.of(xml, snapshot.name));
+    found.push(...Object.keys(overlays).flatMap(target => frozen[target] ?? []));
+  }
+  return found;
+}
+
 /**
  * A disk that was given as a volume has no path in the state's XML. What the state keeps of it is what the overlay that it
  * made stands on.
  */
-async function withVolumes(state: SavedState): Promise<SavedState> {
+async function withVolumes<T extends Pick<SavedState, 'overlays' | 'frozen' | 'frozenFormats'>>(
+  state: T,
+): Promise<T> {
   const { frozen, frozenFormats } = state;
   const unknown = Object.entries(state.overlays).filter(([target]) => frozen[target] === undefined);
   if (unknown.length === 0) return state;

@@ -14,11 +14,11 @@ import { cleanPath } from '@virtkeep/shared/clean-path';
 import { hasKey } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { isEmptyOverlay, readImageHeader, readLayers } from '../../disks/index.ts';
-import { type LooseLayer, parseDomain } from '../../domain-xml/index.ts';
+import { KnownTexts, type LooseLayer, parseDomain } from '../../domain-xml/index.ts';
 import { filesMentionedIn, savedXml } from '../../images/index.ts';
 import { listSnapshots, snapshotXml, unlessGone } from '../../libvirt/domains.ts';
 import { isAnswer, isUnlistable } from '../../libvirt/errors.ts';
-import { loadAllStates, loadStates } from '../load.ts';
+import { filesKeptBy, loadAllStates } from '../load.ts';
 import { type DiskState, diskStates, type VolumeName } from '../state-xml.ts';
 import { writtenSince } from './mark.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
@@ -142,13 +142,15 @@ type Disks = ReadonlyMap<string, DiskState>;
 /** Per target the disk's top; of one that is given as a volume the file that it is. */
 async function disksOf(libvirt: Libvirt, xml: string): Promise<Disks> {
   const disks = diskStates(xml);
-  for (const [target, disk] of disks) {
-    const { sourcePath, volume, mirror } = disk;
-    const resolved = sourcePath ?? (await fileOf(libvirt, volume));
-    const path = mirror && (mirror.path ?? (await fileOf(libvirt, mirror.volume)));
-    disks.set(target, { ...disk, sourcePath: resolved, mirror: mirror && { ...mirror, path } });
-  }
+  for (const [target, disk] of disks) disks.set(target, await withFiles(libvirt, disk));
   return disks;
+}
+
+async function withFiles(libvirt: Libvirt, disk: DiskState): Promise<DiskState> {
+  const { sourcePath, volume, mirror } = disk;
+  const resolved = sourcePath ?? (await fileOf(libvirt, volume));
+  const path = mirror && (mirror.path ?? (await fileOf(libvirt, mirror.volume)));
+  return { ...disk, sourcePath: resolved, mirror: mirror && { ...mirror, path } };
 }
 
 /** Null for no volume, and for one that libvirt does not know at present. */
@@ -291,20 +293,25 @@ async function filesUsedBy(libvirt: Libvirt, other: Domain): Promise<string[]> {
   }
 }
 
+const NAMED = new KnownTexts((xml, subject) => ({
+  attached: parseDomain(xml, subject).metadata.attachments.map(({ path }) => path),
+  disks: [...diskStates(xml).values()],
+}));
+
 async function filesNamedBy(libvirt: Libvirt, other: Domain): Promise<string[]> {
   const found: string[] = [];
   for (const xml of await definitionsOf(other)) {
-    found.push(...parseDomain(xml, other.name).metadata.attachments.map(({ path }) => path));
-    for (const { sourcePath, driverType } of (await disksOf(libvirt, xml)).values()) {
+    const { attached, disks } = NAMED.of(xml, other.name);
+    found.push(...attached);
+    for (const disk of disks) {
+      const { sourcePath, driverType } = await withFiles(libvirt, disk);
       if (sourcePath === null) continue;
       found.push(sourcePath);
       if (driverType === 'qcow2')
         found.push(...(await readLayers(sourcePath, driverType).catch(() => [])).map(({ path }) => path));
     }
   }
-  for (const { frozen, overlays } of await loadStates(other))
-    found.push(...Object.keys(overlays).flatMap(target => frozen[target] ?? []));
-  return found;
+  return [...found, ...(await filesKeptBy(other))];
 }
 
 /** As it runs, as it is defined, and as its saved memory knows it. */
