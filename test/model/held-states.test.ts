@@ -1,8 +1,8 @@
 /**
  * Histories of increments that hold no states, on a scripted libvirt: several archives of one VM side by side, in either form, some
  * removed again, a state held now and then, a state of the user's between them. After each increment at most two states of its archive
- * stay beside the current one, those of removed archives are gone, every state of every archive is what the guest had written then, and
- * so is the VM. `make test` plays one history, `make soak` (VIRTKEEP_UNDO_HISTORIES) a hundred.
+ * stay beside the current one, unless they are held, those of removed archives are gone, every state of every archive is what the guest had
+ * written then, and so is the VM. `make test` plays one history, `make soak` (VIRTKEEP_UNDO_HISTORIES) a hundred.
  */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -117,22 +117,28 @@ class History {
     archive.views.push(view);
     expect(await this.#vm.view()).toEqual(view);
     expect(await this.#world.archived(archive.path)).toEqual(view);
-    if (!holdStates) this.#expectFew(archive);
+    const numbers = this.#numbers();
+    expect(this.#removed.filter(removed => numbers.has(removed))).toEqual([]);
+    if (!holdStates) this.#expectFew(archive, numbers.get(archive.id));
   }
 
-  #expectFew({ id, views }: Growing): void {
+  /** Of the states on the VM, by archive. */
+  #numbers(): Map<string, number[]> {
     const numbers = new Map<string, number[]>();
     for (const xml of this.#vm.machine.states.values()) {
       const tag = parseIncrementTag(parseSnapshot(xml).description ?? '');
       if (tag) numbers.set(tag.backupId, [...(numbers.get(tag.backupId) ?? []), tag.state]);
     }
+    return numbers;
+  }
+
+  #expectFew({ views }: Growing, numbers: number[] | undefined): void {
     const current = views.length;
     const kept = Array.from(
       { length: Math.min(current, KEPT + 1) },
       (_, back) => current - back,
     ).toReversed();
-    expect(numbers.get(id)?.toSorted((a, b) => a - b)).toEqual(kept);
-    expect(this.#removed.filter(removed => numbers.has(removed))).toEqual([]);
+    expect(numbers?.toSorted((a, b) => a - b)).toEqual(kept);
   }
 }
 

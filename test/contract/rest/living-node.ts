@@ -58,7 +58,7 @@ export class LivingNode {
     const number = (before?.states.length ?? 0) + 1;
     const name = `virtkeep-${number}-${fileId.slice(0, 8)}`;
     const isCapable = request.canBeIncremental === true;
-    if (isCapable) this.#saveState(domainId, name, fileId);
+    if (isCapable) this.#saveState(domainId, name, fileId, request);
     const state = { name, created: this.#now(), memory: false, consistency: 'quiesced', number };
     const file = this.#agent.setFile({
       id: fileId,
@@ -78,13 +78,21 @@ export class LivingNode {
     this.#agent.succeed(id, { file: BackupFile.toJSON(file), state: number });
   }
 
-  /** Of its own archive only the newest states stay. */
-  #saveState(domainId: string, name: string, backupId: string): void {
+  /** Of its own archive only the newest states stay, unless they are held, and none of those that nobody extends any more. */
+  #saveState(
+    domainId: string,
+    name: string,
+    backupId: string,
+    { holdStates, removedArchives }: Request,
+  ): void {
     this.#agent.addState(domainId, { name, backupId, created: this.#now(), nothingDeletedSince: true });
     const { savedStates } = this.#agent.domains.get(domainId)!;
     const own = savedStates.filter(state => state.backupId === backupId);
-    const merged = new Set(own.slice(0, -1 - KEPT_BESIDE));
-    this.#agent.setDomain({ id: domainId, savedStates: savedStates.filter(state => !merged.has(state)) });
+    const merged = new Set(holdStates ? [] : own.slice(0, -1 - KEPT_BESIDE));
+    const staying = savedStates.filter(
+      state => !merged.has(state) && !removedArchives.includes(state.backupId),
+    );
+    this.#agent.setDomain({ id: domainId, savedStates: staying });
   }
 
   #removeState({ operationId, domainId, snapshotId }: Request): void {

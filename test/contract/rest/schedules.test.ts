@@ -4,74 +4,36 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from '@jest/g
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import { makeRestApp, type RestApp } from './app.ts';
-import { LivingNode } from './living-node.ts';
-import { ended, enrolled, stopAll, until } from './nodes-world.ts';
+import type { RestApp } from './app.ts';
+import type { LivingNode } from './living-node.ts';
+import { ended, stopAll, until } from './nodes-world.ts';
+import { DAY_MS, ScheduledNode } from './scheduled-node.ts';
 import type { FakeAgent } from './scripted-node.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: JSON of any shape is looked into
 type Json = any;
 
-const DAY_MS = 86_400_000;
-
+let world: ScheduledNode;
 let rest: RestApp;
 let agent: FakeAgent;
 let node: LivingNode;
-let now: number;
 let pool: Pool;
 let vm: Domain;
 
 beforeAll(async () => {
-  now = Date.parse('2026-03-02T00:00:00Z');
-  rest = await makeRestApp({}, undefined, { clock: { now: () => new Date(now) } });
-  ({ agent } = await enrolled(rest, 'n1'));
-  node = new LivingNode(agent, () => new Date(now));
+  world = await ScheduledNode.start('2026-03-02T00:00:00Z');
+  ({ rest, agent, node } = world);
 });
 beforeEach(async () => {
-  pool = agent.setPool({});
-  vm = await newVm();
+  ({ pool, vm } = await world.renew());
 });
 afterAll(() => stopAll(rest));
 
-async function newVm(): Promise<Domain> {
-  const disk = { id: randomUUID(), name: 'a', poolId: pool.id, targetDev: 'vda', usedSize: 5_000_000n };
-  const made = agent.setDomain({ disks: [disk as never] });
-  await until(async () => (await rest.call('GET', `/api/domains/${made.id}/`)).status === 200);
-  return made;
-}
-
-async function make(settings: object = {}): Promise<Json> {
-  const body = {
-    verbose_name: `task ${randomUUID()}`,
-    entities: [vm.id],
-    start_date: '2026-03-02T02:00:00Z',
-    time_zone: 'UTC',
-    ...settings,
-    options: { datapool: pool.id, ...(settings as Json).options },
-  };
-  const answer = await rest.call('POST', '/api/scheduled-tasks/', { as: 'operator', body });
-  if (answer.status !== 200) throw new Error(answer.text);
-  return answer.body;
-}
-
-const get = async (id: string, path = '') =>
-  (await rest.call('GET', `/api/scheduled-tasks/${id}/${path}`)).body;
-
-/** The clock goes on to this time, and what is due is done. */
-async function at(time: number | string): Promise<void> {
-  now = typeof time === 'string' ? Date.parse(time) : time;
-  await rest.services.scheduler.tick();
-  const isDone = async () => {
-    await rest.services.scheduler.settled();
-    const { results } = (await rest.call('GET', '/api/tasks/?status=IN_PROGRESS')).body;
-    // a run may wait for another attempt
-    return results.every((task: Json) => task.is_multitask);
-  };
-  if (!node.isSlow) await until(isDone);
-}
-
-const filesOf = async (id: string): Promise<Json[]> =>
-  (await rest.call('GET', `/api/library/?domain=${id}&ordering=created`)).body.results;
+const newVm = () => world.newVm();
+const make = (settings?: object) => world.make(settings);
+const get = (id: string, path?: string) => world.get(id, path);
+const at = (time: number | string) => world.at(time);
+const filesOf = (id: string) => world.filesOf(id);
 
 describe('made, changed and looked at', () => {
   test('with its defaults, when it is due next, and what it will do', async () => {
@@ -279,11 +241,11 @@ describe('run', () => {
     const task = await make({
       periodicity: 'cron',
       cron: '* * * * *',
-      start_date: new Date(now).toISOString(),
+      start_date: new Date(world.now).toISOString(),
     });
     node.isSlow = true;
     try {
-      for (let minute = 0; minute < 4; minute += 1) await at(now + 60_000);
+      for (let minute = 0; minute < 4; minute += 1) await at(world.now + 60_000);
       await rest.services.scheduler.settled();
       const runs = (await get(task.id, 'runs/')).results;
       expect(runs.map((run: Json) => run.status)).toEqual(['SKIPPED', 'SKIPPED', 'SKIPPED', 'RUNNING']);
@@ -342,7 +304,7 @@ test('forty days of the worked pattern: full on Sundays, increments else, a limi
   );
   const files = await filesOf(vm.id);
   const oldest = Math.min(...files.map(file => Date.parse(file.states.at(-1).created)));
-  expect(now - oldest).toBeLessThanOrEqual(30 * DAY_MS);
+  expect(world.now - oldest).toBeLessThanOrEqual(30 * DAY_MS);
   expect(files.length).toBeGreaterThan(3);
   expect(files.every(file => file.hash_sum.ok === true)).toBe(true);
   const removed = agent.calls.filter(({ kind }) => kind === 'delete_backup').length;

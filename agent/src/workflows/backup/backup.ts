@@ -27,7 +27,7 @@ import { keepFirmwareOfState, notCopiedFirmware } from '../firmware/state-firmwa
 import { estimate, planCopy, refuseChanged, writeMembers } from './copy.ts';
 import { type Destination, openDestination } from './destination.ts';
 import { type FrozenInstant, freeze, spareDirectoryOf } from './freeze.ts';
-import { mergeOldStates } from './hold.ts';
+import { mayMerge, mergeOldStates } from './hold.ts';
 import { ToldHooks } from './hooks.ts';
 import { type BackupJob, checkBackup, type ExtendedArchive } from './job.ts';
 import { manifestOf, stateNumberOf } from './members.ts';
@@ -267,7 +267,7 @@ async function mergeStates(
 ): Promise<void> {
   if (automatic && automatic.name === null)
     await context.step('merge', () => automatic.handle.undo(AbortSignal.timeout(MERGE_TIMEOUT_MS)));
-  else if (incremental && !request.holdStates)
+  else if (incremental && mayMerge(request))
     await context.step('merge', () => mergeOldStates(dependencies, context, request, backupId));
 }
 

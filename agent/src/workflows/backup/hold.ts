@@ -43,10 +43,10 @@ export function statesToMerge(states: readonly SavedState[], backupId: string): 
 
 /**
  * Names of the states of other archives that can never be extended again, because a state was deleted or reverted to after
- * the newest of theirs, or because they have grown too long or were removed; oldest first. Nothing needs them any more, and no increment of
- * theirs will ever merge them. Those on branches that the VM left stay: merging one would end the way back there.
+ * the newest of theirs, or because they have grown too long, were removed or left for a newer one; oldest first. Nothing needs them any more,
+ * and no increment of theirs will ever merge them. Those on branches that the VM left stay: merging one would end the way back there.
  * @param statesDeleted the domain's record of deletions
- * @param retired ids of archives that have grown too long, or were removed
+ * @param retired ids of archives that have grown too long, were removed, or left for a newer one
  */
 export function abandonedStates(
   states: readonly SavedState[],
@@ -54,18 +54,29 @@ export function abandonedStates(
   backupId: string,
   retired: readonly string[] = [],
 ): string[] {
-  const tagged = presentBranch([...states]).present.flatMap(state => {
-    const tag = tagOf(state);
-    return tag && tag.backupId !== backupId ? [{ state, tag }] : [];
-  });
+  const others = statesOfOthers(states, backupId);
   const extendable = new Set(
-    tagged
+    others
       .filter(({ tag }) => !retired.includes(tag.backupId))
       .filter(({ state }) => state.deletedBefore?.getTime() === statesDeleted?.getTime())
       .map(({ tag }) => tag.backupId),
   );
-  return tagged.filter(({ tag }) => !extendable.has(tag.backupId)).map(({ state }) => state.name);
+  return others.filter(({ tag }) => !extendable.has(tag.backupId)).map(({ state }) => state.name);
 }
+
+function statesOfOthers(states: readonly SavedState[], backupId: string) {
+  return presentBranch([...states]).present.flatMap(state => {
+    const tag = tagOf(state);
+    return tag && tag.backupId !== backupId ? [{ state, tag }] : [];
+  });
+}
+
+/** What of a request decides which states stay. */
+type Holding = Pick<StartBackupRequest, 'domainId' | 'holdStates' | 'removedArchives'>;
+
+/** Whether a backup that leaves a state may have others to merge: held ones stay as long as their archive. */
+export const mayMerge = ({ holdStates, removedArchives }: Omit<Holding, 'domainId'>): boolean =>
+  !holdStates || removedArchives.length > 0;
 
 /**
  * Merges what is not to stay. It is not counted as a deletion: the last state of each archive keeps its own layer. What a
@@ -76,12 +87,13 @@ export function abandonedStates(
 export async function mergeOldStates(
   dependencies: WorkflowDependencies,
   context: OperationContext,
-  { domainId, removedArchives }: Pick<StartBackupRequest, 'domainId' | 'removedArchives'>,
+  request: Holding,
   backupId: string,
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
+  const { domainId } = request;
   try {
-    const names = await namesToMerge(dependencies, { domainId, backupId, removedArchives });
+    const names = await namesToMerge(dependencies, request, backupId);
     for (const name of names) {
       const look = await lookAt(libvirt, domainId, await foreignFiles(libvirt, domainId));
       const state = look?.picture.states.find(candidate => candidate.name === name);
@@ -105,16 +117,11 @@ export async function mergeOldStates(
   }
 }
 
-interface MergeScope {
-  domainId: string;
-  /** The archive that was extended. */
-  backupId: string;
-  removedArchives: readonly string[];
-}
-
+/** @param backupId the archive that was begun or extended */
 async function namesToMerge(
   { libvirt, settings }: WorkflowDependencies,
-  { domainId, backupId, removedArchives }: MergeScope,
+  { domainId, holdStates, removedArchives }: Holding,
+  backupId: string,
 ): Promise<string[]> {
   const domain = libvirt().domain(domainId);
   const states = await loadStates(domain);
@@ -122,6 +129,10 @@ async function namesToMerge(
   const { metadata } = parseDomain(await domain.xml(), domain.name);
   // lent since: what is lent stays as it is, and the next increment merges
   if (isLending(metadata)) return [];
+  if (holdStates)
+    return statesOfOthers(states, backupId)
+      .filter(({ tag }) => removedArchives.includes(tag.backupId))
+      .map(({ state }) => state.name);
   const retired = [...retiredArchives(settings, domainId), ...removedArchives];
   const abandoned = abandonedStates(states, metadata.statesDeleted, backupId, retired);
   return [...statesToMerge(states, backupId), ...abandoned];

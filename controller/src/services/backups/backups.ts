@@ -1,6 +1,7 @@
 /** Backups and restores: what is checked here before a node is asked, and what is sent to it. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
+import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type {
   StartApplianceRestoreRequest,
@@ -63,6 +64,8 @@ export interface BackupPlan {
   limits?: readonly { key: string; bytesPerSecond: number }[];
   /** Its increment extends nothing that there is by now, and makes an archive that can be extended. */
   newArchive?: boolean;
+  /** Ids of archives that it leaves for the one that it makes or extends: nobody needs what they have on the VM any more. */
+  leaves?: readonly string[];
 }
 
 export interface RestoreOptions
@@ -134,7 +137,7 @@ export class BackupService {
     { bandwidth, ...options }: BackupOptions,
     user: Actor,
     taskId: string,
-    { limits = [], newArchive = false }: BackupPlan = {},
+    { limits = [], newArchive = false, leaves = [] }: BackupPlan = {},
   ): Promise<TaskState> {
     const { domain, nodeId } = this.#dependencies.inventory.oneDomain(options.domain);
     const excluded = options.exclude_vdisks ?? [];
@@ -160,7 +163,7 @@ export class BackupService {
       extendHashed: file && options.hash_sum,
       fallbackFull: file !== undefined && extension.fallback,
       fallbackReason: extension.fallbackReason,
-      removedArchives: await this.#dependencies.removedArchives.of(domain),
+      removedArchives: await this.#notExtended(domain, leaves),
       limits: [...limits, ...this.#ratesOf(taskId, bandwidth, file?.pool_id ?? poolId)].map(
         ({ key, bytesPerSecond }) => ({
           key,
@@ -187,6 +190,13 @@ export class BackupService {
       prepare: () => this.#prepare(options, { domain, poolId, fileId, file, taskId }),
       send: (clients, operationId, signal) => clients.backups.start({ operationId, ...request }, { signal }),
     });
+  }
+
+  /** Archives with states on the VM that nothing extends any more. */
+  async #notExtended(domain: Domain, left: readonly string[]): Promise<string[]> {
+    const onVm = new Set(domain.savedStates.map(({ backupId }) => backupId));
+    const removed = await this.#dependencies.removedArchives.of(domain);
+    return [...new Set([...removed, ...left.filter(id => onVm.has(id))])];
   }
 
   /** How fast it may read: by its own limit, and by that of the pool. */

@@ -64,6 +64,7 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
   const nodeName = (id: string | null) => inventory.nodes.get(id ?? '')?.row.verbose_name ?? '';
   const poolName = (id: string | null) => inventory.pools.get(id ?? '')?.row.verbose_name ?? '';
   const states = new StatesStep({ inventory, backupFiles, snapshots });
+  const archivesOf: ScheduleStore['archivesOf'] = (task, domain) => store.archivesOf(task, domain);
   const retention = new Deletions({
     store,
     fileActions,
@@ -82,18 +83,11 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
       backup: [
         ['clear', states],
         ['space', space],
-        ['backup', new BackupStep({ backups, backupFiles, nodeName, poolName })],
+        ['backup', new BackupStep({ backups, backupFiles, nodeName, poolName, archivesOf })],
         ['verify', verify],
         ['limit', states],
         ['retention', retention],
-        [
-          'trim',
-          new TrimStep({
-            backupFiles,
-            fileActions,
-            archivesOf: (task, domain) => store.archivesOf(task, domain),
-          }),
-        ],
+        ['trim', new TrimStep({ backupFiles, fileActions, archivesOf })],
       ],
       verify: [['verify', verify]],
       scan: [['scan', new ScanStep(pools)]],

@@ -2,6 +2,7 @@
 import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Actor } from '../../../auth/principal.ts';
 import type { BackupFiles } from '../../backup-files/backup-files.ts';
+import { archiveIdOfRow } from '../../backup-files/identity.ts';
 import { detailsOf } from '../../backup-files/record.ts';
 import type { BackupOptions, BackupService } from '../../backups/backups.ts';
 import { type BackupChoices, incremental, type ScheduleDefinition } from '../definition.ts';
@@ -13,6 +14,8 @@ export interface BackupStepDependencies {
   backupFiles: BackupFiles;
   nodeName: (id: string | null) => string;
   poolName: (id: string | null) => string;
+  /** Archives that a task made of a VM. */
+  archivesOf: (taskId: string, domainId: string) => Promise<ReadonlySet<string>>;
 }
 
 export class BackupStep implements Step {
@@ -29,7 +32,8 @@ export class BackupStep implements Step {
     return { subject: String(extended?.size ?? 0) };
   }
 
-  begin({ row, run, definition }: OpenPart, user: Actor, taskId: string): Promise<unknown> {
+  async begin(part: OpenPart, user: Actor, taskId: string): Promise<unknown> {
+    const { row, run, definition } = part;
     const { name_template, time_zone: timeZone, verbose_name: task } = definition;
     const mode = row.mode === 'increment' ? 'increment' : 'full';
     const words = { vm: row.entity_name, node: this.#dependencies.nodeName(row.node_id), task, mode };
@@ -42,7 +46,23 @@ export class BackupStep implements Step {
     const request = { ...options, ...named, domain: row.entity_id };
     // what was not there when it was decided may be another task's, whose rules let restore points go
     const newArchive = row.extend_id === null;
-    return this.#dependencies.backups.backup(request, user, taskId, { limits, newArchive });
+    const leaves = await this.#left(part);
+    return this.#dependencies.backups.backup(request, user, taskId, { limits, newArchive, leaves });
+  }
+
+  /**
+   * The task's archives of the VM but the one that this run extends and the one that the task names: it extends none of them again. What they
+   * have on the VM would stay for ever, and each new archive would add to it. Held states stay as long as their archive.
+   */
+  async #left({ row, run, definition: { options } }: OpenPart): Promise<string[]> {
+    if (options.hold_states) return [];
+    const { archivesOf, backupFiles } = this.#dependencies;
+    const own = new Set(await archivesOf(run.scheduled_task_id, row.entity_id));
+    for (const id of [row.extend_id, options.backup ?? null]) {
+      const file = id === null ? undefined : await backupFiles.find(id);
+      if (file !== undefined) own.delete(archiveIdOfRow(file));
+    }
+    return [...own];
   }
 
   async ended({ row, definition }: OpenPart, task: EndedTask): Promise<StepEnd> {

@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import type { BackupChoices } from '../definition.ts';
 import { definition, fileRow } from '../sample-files.ts';
 import { BackupStep } from './backup-step.ts';
 import { BY_LIMIT, StatesStep } from './states-step.ts';
@@ -37,20 +38,59 @@ test.each([
 ])(
   'an increment that was decided to extend $extend_id extends nothing else that is there by now',
   async example => {
-    const asked: unknown[] = [];
-    const step = new BackupStep({
-      backups: { backup: async (...request: unknown[]) => void asked.push(request.at(-1)) },
-      nodeName: () => 'n1',
-    } as never);
-    const part = {
-      row: { entity_id: 'vm', entity_name: 'vm', mode: 'increment', ...example },
-      run: { scheduled_task_id: 'task', due_time: null, created: '2026-03-01T02:00:00.000Z' },
-      definition: definition({ options: { increment: true } }),
-    } as unknown as OpenPart;
-    await step.begin(part, { id: 'u', username: 'u' }, 't');
-    expect(asked).toMatchObject([{ newArchive: example.newArchive }]);
+    expect(await begun({ mode: 'increment', ...example }, { increment: true })).toMatchObject({
+      newArchive: example.newArchive,
+    });
   },
 );
+
+/** What a task that has made the archives `f`, `g` and `h` of the VM asks of its backup, beside the options of users. */
+async function begun(row: object, options: BackupChoices): Promise<unknown> {
+  const asked: unknown[] = [];
+  const step = new BackupStep({
+    backups: { backup: async (...request: unknown[]) => void asked.push(request.at(-1)) },
+    backupFiles: { find: async (id: string) => fileRow(id, id.charAt(0), 0) },
+    archivesOf: async () => new Set(['f', 'g', 'h']),
+    nodeName: () => 'n1',
+  } as never);
+  const part = {
+    row: { entity_id: 'vm', entity_name: 'vm', ...row },
+    run: { scheduled_task_id: 'task', due_time: null, created: '2026-03-01T02:00:00.000Z' },
+    definition: { ...definition({}), options },
+  } as unknown as OpenPart;
+  await step.begin(part, { id: 'u', username: 'u' }, 't');
+  return asked[0];
+}
+
+test.each<[string, object, BackupChoices, string[]]>([
+  ['a new one', { mode: 'full', extend_id: null }, { increment: true }, ['f', 'g', 'h']],
+  [
+    'a new one that only others extend',
+    { mode: 'full', extend_id: null },
+    { can_be_incremental: true },
+    ['f', 'g', 'h'],
+  ],
+  [
+    'the one that it extends, a copy',
+    { mode: 'increment', extend_id: 'g-copy' },
+    { increment: true },
+    ['f', 'h'],
+  ],
+  [
+    'a new one, as the one that the task names is extended again',
+    { mode: 'full', extend_id: null },
+    { backup: 'h' },
+    ['f', 'g'],
+  ],
+  [
+    'none while states are held',
+    { mode: 'full', extend_id: null },
+    { increment: true, hold_states: true },
+    [],
+  ],
+])('a run leaves the archives that its task made for %s', async (_for, row, options, leaves) => {
+  expect(await begun(row, options)).toMatchObject({ leaves });
+});
 
 describe('a backup that its node says has not the space', () => {
   const step = new BackupStep({ poolName: () => 'bulk' } as never);

@@ -52,13 +52,16 @@ export interface StartBackupRequest {
   fallbackFull: boolean;
   /** Why the caller asks for a full backup although an increment was wanted; recorded. */
   fallbackReason: string;
-  /** Keep all increment-made saved states on the domain; without it the two latest before the current one stay. */
+  /** Keep all increment-made saved states of the archive on the domain; without it the two latest before the current one stay. */
   holdStates: boolean;
   /** Id in the manifest of the archive to extend; empty: it is extend_file_id. */
   extendArchiveId: string;
   /** Layers of a VM whose disks are all devices may lie on a network file system. */
   allowNetworkLayers: boolean;
-  /** Archives of the domain that are removed for good: unless states are held, an increment merges what they left on it. */
+  /**
+   * Archives of the domain that nobody extends any more: they were removed for good, or left for a newer one. A backup that leaves a state
+   * merges what they left on the domain, also when it holds states.
+   */
   removedArchives: string[];
   /**
    * The form that the archive to extend is to have; absent: the one it has. Where it has another it is converted first, as part of
