@@ -1,7 +1,9 @@
 import { type ImageHeader, rawOf, readImageHeader } from './qcow2-header.ts';
 
 /** libvirt refuses longer chains. */
-const MAX_LAYERS = 200;
+export const MOST_LAYERS = 200;
+/** So many are read: what others made too long for libvirt can still be copied while its VM is off. */
+export const MOST_READ_LAYERS = 1000;
 
 export interface Layer extends ImageHeader {
   path: string;
@@ -15,12 +17,12 @@ export function isEncrypted(layers: readonly { encrypted?: boolean; backingForma
 /**
  * A disk's layers, top to bottom, from the headers themselves: cheap enough for an inventory. A raw image given as such
  * has no layers below it, whatever its first bytes say (they are the guest's). The chain ends at a layer that is not a
- * plain file (a network disk, say).
+ * plain file (a network disk, say), and after `MOST_READ_LAYERS`.
  * @throws VirtkeepError io_failed when a layer cannot be read
  */
 export async function readLayers(path: string, format?: string): Promise<Layer[]> {
   const layers: Layer[] = [await readLayer(path, format)];
-  while (layers.length < MAX_LAYERS) {
+  while (layers.length < MOST_READ_LAYERS) {
     const top = layers.at(-1)!;
     const next = top.backingPath;
     if (!next || layers.some(layer => layer.path === next)) break;

@@ -1,5 +1,5 @@
 /** Disk images: what they are, what stands below them, and qemu-img's work on them. Knows neither domains nor pools. */
-export { isEncrypted, type Layer, readLayers } from './chain.ts';
+export { isEncrypted, type Layer, MOST_LAYERS, MOST_READ_LAYERS, readLayers } from './chain.ts';
 export { diskId } from './disk-id.ts';
 export { type FingerprintStore, fingerprintOf } from './fingerprint.ts';
 export {

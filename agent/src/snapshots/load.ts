@@ -2,7 +2,7 @@
 import { type Domain, type Libvirt, SnapshotList, SnapshotXml } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
-import { readLayers } from '../disks/index.ts';
+import { type Layer, MOST_READ_LAYERS, readLayers } from '../disks/index.ts';
 import { KnownTexts } from '../domain-xml/index.ts';
 import { listSnapshots, snapshotXml, unlessGone } from '../libvirt/domains.ts';
 import type { ChainFile, SavedState } from './chain.ts';
@@ -89,7 +89,7 @@ export function leftoverStates(libvirt: Libvirt, domainId: string): Promise<Auto
 
 /**
  * The files of one disk, top to bottom, from their headers.
- * @throws VirtkeepError snapshot_chain_unsupported when a layer cannot be read or keeps data elsewhere; io_failed
+ * @throws VirtkeepError snapshot_chain_unsupported when a layer cannot be read or keeps data elsewhere, or there are too many; io_failed
  */
 export async function readDiskFiles(domainName: string, path: string, format: string): Promise<ChainFile[]> {
   const layers = await readLayers(path, format);
@@ -98,6 +98,11 @@ export async function readDiskFiles(domainName: string, path: string, format: st
   if (!fault && !bottom.backingFile) return layers;
   const reason = fault
     ? `${fault.path} keeps data in another file, or uses features that are not known`
-    : `${bottom.path} stands on ${bottom.backingFile}, which cannot be read`;
+    : whyCut(layers, bottom);
   throw new VirtkeepError('snapshot_chain_unsupported', { domain: domainName, reason });
+}
+
+function whyCut([top, ...others]: Layer[], { path, backingFile }: Layer): string {
+  if (others.length + 1 < MOST_READ_LAYERS) return `${path} stands on ${backingFile}, which cannot be read`;
+  return `${top!.path} stands on more than ${MOST_READ_LAYERS - 1} others`;
 }

@@ -20,6 +20,7 @@ import {
 } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { kindOf, refuseUncopyable, requireLasting } from '../domain/domain-kind.ts';
+import { refuseFullChain } from '../domain/full-chain.ts';
 import { refuseLent } from '../domain/refuse-lent.ts';
 import { resolveVolumes } from '../domain/volumes.ts';
 import type { OwnChain } from './members.ts';
@@ -47,7 +48,8 @@ export interface BackupFacts {
 
 /**
  * @throws VirtkeepError domain_not_found; domain_transient, domain_memory_saved; the refusals of the specification's section 8; power_state_conflict while
- *   the VM shuts down; domain_in_service while a block job runs; vdisk_attached_elsewhere when a state would be needed
+ *   the VM shuts down; domain_in_service while a block job runs; vdisk_attached_elsewhere when a state would be needed; snapshot_in_use when one
+ *   would stay and a disk has as many layers as it may
  */
 export async function readFacts(
   dependencies: WorkflowDependencies,
@@ -116,6 +118,7 @@ export async function readFacts(
     const layers = files.get(disk.targetDev) ?? [];
     const frozen = writable && (power !== 'off' || options.incremental);
     refuseUncopyable(config.name, { ...disk, layers }, frozen);
+    if (writable && options.incremental) refuseFullChain(config.name, [{ ...disk, layers }]);
   }
   const chains = await withTimes(
     content,

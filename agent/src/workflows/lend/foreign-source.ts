@@ -9,11 +9,9 @@
 import { lstat, realpath } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { notAFile, specialKindOf } from '@virtkeep/shared/foreign-file';
-import { readImageHeader } from '../../disks/index.ts';
+import { MOST_LAYERS, readImageHeader } from '../../disks/index.ts';
 import { BACKUPS_DIR, isInside, type PoolRecord } from '../../pools/index.ts';
 
-/** libvirt refuses longer chains. */
-const MAX_LAYERS = 200;
 /** Formats in which disks are lent; others are read by code of QEMU that sees foreign bytes nowhere else. */
 const FORMATS = new Set(['raw', 'qcow2']);
 
@@ -33,7 +31,7 @@ export async function lentImageRefusal(
   const homes = await homesOf(pools);
   let layer: { path: string; format: string } | undefined = { path, format };
   for (let count = 1; layer; count += 1) {
-    if (count > MAX_LAYERS) return `${path} has more than ${MAX_LAYERS} layers`;
+    if (count > MOST_LAYERS) return `${path} has more than ${MOST_LAYERS} layers`;
     const refusal = placeRefusal(layer.path, homes) ?? formatRefusal(layer);
     if (refusal !== undefined) return refusal;
     const below = await belowOf(layer);

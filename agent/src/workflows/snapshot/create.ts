@@ -26,6 +26,7 @@ import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { checkLayerPlace } from '../domain/away-layers.ts';
 import { type DiskWithLayers, refuseEncrypted, requireLasting } from '../domain/domain-kind.ts';
+import { refuseFullChain } from '../domain/full-chain.ts';
 import { refuseLent } from '../domain/refuse-lent.ts';
 import { findTarget, refuseForClones, type Target } from '../domain/target.ts';
 import { resolveVolumes } from '../domain/volumes.ts';
@@ -124,11 +125,10 @@ export async function prepareState(
   const config = { ...parsed, disks: await resolveVolumes(dependencies.libvirt(), parsed.disks) };
   const disks = disksToFreeze(config);
   const frozen = config.disks.filter((_, index) => disks[index]!.included);
-  refuseEncrypted(
-    config.name,
-    await withLayers(frozen),
-    'given a saved state, whose layer would be in plain text',
-  );
+  const layered = await withLayers(frozen);
+  refuseEncrypted(config.name, layered, 'given a saved state, whose layer would be in plain text');
+  // the state of lent disks goes with the last loan
+  if (request.name !== LENDING_STATE) refuseFullChain(config.name, layered);
   const mode = await chooseMode(target, config, request, context);
   const beside = disks.find(disk => disk.included && !disk.block);
   const base = (await dependencies.pools(context.signal)).find(pool => pool.isBase)?.path;
