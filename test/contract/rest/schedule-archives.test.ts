@@ -1,20 +1,22 @@
-/** What scheduled tasks that make archive after archive leave on their VMs. */
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+/** What scheduled tasks that make archive after archive leave on their VMs, and when they delete saved states. */
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
-import { stopAll } from './nodes-world.ts';
+import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { ended, stopAll } from './nodes-world.ts';
 import { DAY_MS, ScheduledNode } from './scheduled-node.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: JSON of any shape is looked into
 type Json = any;
 
 let world: ScheduledNode;
+let pool: Pool;
 let vm: Domain;
 
 beforeAll(async () => {
   world = await ScheduledNode.start('2026-03-01T02:00:00Z');
 });
 beforeEach(async () => {
-  ({ vm } = await world.renew());
+  ({ pool, vm } = await world.renew());
 });
 afterEach(async () => {
   for (const { id } of (await world.rest.call('GET', '/api/scheduled-tasks/')).body.results)
@@ -56,4 +58,37 @@ test('while states are held, those of an archive stay as long as it does', async
   const points = (await world.filesOf(vm.id)).map(file => file.states.map((state: Json) => state.name));
   expect(points.map(names => names.length)).toEqual([4, 2]);
   expect(states().map(state => state.name)).toEqual(points.flat());
+});
+
+describe('the limit of increments', () => {
+  test('deletes all saved states after as many, however many were made by hand', async () => {
+    const task = await world.make({ options: { increment: true }, increment_limit: 2 });
+    for (const name of ['one', 'two', 'three']) world.agent.addState(vm.id, { name });
+    const modes: string[] = [];
+    const left: number[] = [];
+    for (let day = 0; day < 4; day += 1) {
+      await world.at(world.now + DAY_MS);
+      modes.push((await world.get(task.id, 'runs/')).results[0].parts[0].mode);
+      left.push(states().filter(state => state.backupId === '').length);
+    }
+    expect(modes).toEqual(['full', 'increment', 'increment', 'full']);
+    expect(left).toEqual([3, 3, 0, 0]);
+  });
+
+  test('deletes no state for increments that the task did not make, and begins anew', async () => {
+    const body = { domain: vm.id, increment: true, datapool: pool.id };
+    for (let count = 0; count < 4; count += 1) {
+      const { body: begun } = await world.rest.call('POST', '/api/domains/backup/?async=1', { body });
+      await ended(world.rest, begun._task.id);
+    }
+    const before = states().map(state => state.name);
+    expect(before).toHaveLength(3);
+    const task = await world.make({ options: { increment: true }, increment_limit: 2 });
+    await world.at(world.now + DAY_MS);
+    expect((await world.get(task.id, 'runs/')).results[0].parts[0]).toMatchObject({
+      mode: 'full',
+      notes: [expect.stringContaining('limit of increments')],
+    });
+    expect(states().map(state => state.name)).toEqual(expect.arrayContaining(before));
+  });
 });

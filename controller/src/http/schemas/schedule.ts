@@ -113,7 +113,7 @@ export const SETTINGS = {
     0,
     10_000,
   ),
-  keep_manual_states: truth('states that people made stay then, and the limit counts only increments'),
+  keep_manual_states: truth('states that people made stay then'),
   parallel_limit: number(
     'VMs at a time; 0: all at once. On network file systems at most 2 are advised',
     0,

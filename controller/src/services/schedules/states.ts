@@ -1,5 +1,7 @@
-/** The increment limit of the specification's 2.4: which saved states count, and which go when it is reached; pure. */
+/** The increment limit of the specification's 2.4: what counts, and which saved states go when it is reached; pure. */
 import type { Domain, SavedState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import type { FileRow } from '../../store/schema.ts';
+import { detailsOf } from '../backup-files/record.ts';
 import { LENT_STATE } from '../disks/attachment-record.ts';
 import type { ScheduleDefinition } from './definition.ts';
 
@@ -10,18 +12,12 @@ export function manualStates({ savedStates }: Pick<Domain, 'savedStates'>): Save
   return savedStates.filter(({ backupId, name }) => backupId === '' && name !== LENT_STATE);
 }
 
-/**
- * @param restorePoints of the archive that the next increment would extend, or was just extended; 0: there is none
- * @param domain undefined: no node has it
- */
-export function isLimitReached(
-  limit: Limit,
-  restorePoints: number,
-  domain: Pick<Domain, 'savedStates'> | undefined,
-): boolean {
-  if (limit.increment_limit === 0 || restorePoints === 0) return false;
-  const manual = limit.keep_manual_states || !domain ? 0 : manualStates(domain).length;
-  return restorePoints - 1 + manual >= limit.increment_limit;
+/** How often an archive was extended, also where old restore points were taken out of it: they leave their numbers, which begin with 1. */
+const incrementsOf = (file: FileRow): number => (detailsOf(file).states.at(-1)?.number ?? 1) - 1;
+
+/** @param file the archive that the next increment would extend, or that was just extended; undefined: there is none */
+export function isLimitReached({ increment_limit }: Limit, file: FileRow | undefined): boolean {
+  return increment_limit > 0 && file !== undefined && incrementsOf(file) >= increment_limit;
 }
 
 /** What the limit deletes, the oldest first. */

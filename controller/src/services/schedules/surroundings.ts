@@ -2,6 +2,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Database, FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
+import { archiveIdOfRow } from '../backup-files/identity.ts';
 import { detailsOf } from '../backup-files/record.ts';
 import type { BackupService } from '../backups/backups.ts';
 import type { FileActionService } from '../backups/file-actions.ts';
@@ -216,19 +217,22 @@ interface Choice {
 
 /** A full backup or an increment: by the weekday, the limit of increments, the rule for restore points, and what can be extended. */
 async function choiceOf(
-  { inventory, keptFiles }: ForecastDependencies,
+  { store, keptFiles }: ForecastDependencies,
   definition: ScheduleDefinition,
   { taskId, due, domainId }: Wish,
 ): Promise<Choice> {
   if (!incremental(definition)) return { mode: 'full', next: undefined, notes: [] };
   const next = await keptFiles.nextOfTask(taskId, domainId, definition.options);
-  const domain = inventory.domains.get(domainId)?.domain;
-  const restorePoints = next === undefined ? 0 : detailsOf(next).states.length;
-  if (isLimitReached(definition, restorePoints, domain))
-    return { mode: BY_LIMIT, next, notes: ['The limit of increments is reached: a full backup follows'] };
+  if (next !== undefined && isLimitReached(definition, next)) {
+    // increments that it did not make cost no saved state
+    const isOwn = (await store.archivesOf(taskId, domainId)).has(archiveIdOfRow(next));
+    const notes = ['The limit of increments is reached: a full backup follows'];
+    return { mode: isOwn ? BY_LIMIT : 'full', next, notes };
+  }
   if (definition.full_weekdays.includes(weekdayAt(due, definition.time_zone)))
     return { mode: 'full', next, notes: [] };
   const { keep_states, keep_states_by } = definition;
+  const restorePoints = next === undefined ? 0 : detailsOf(next).states.length;
   if (keep_states_by === 'new_archive' && keep_states > 0 && restorePoints >= keep_states) {
     const notes = [`The archive before holds ${restorePoints} restore points: a new one begins`];
     return { mode: BY_RULE, next, notes };

@@ -4,7 +4,6 @@
  */
 import type { Actor } from '../../../auth/principal.ts';
 import type { BackupFiles } from '../../backup-files/backup-files.ts';
-import { detailsOf } from '../../backup-files/record.ts';
 import type { SnapshotService } from '../../domains/snapshots.ts';
 import type { Inventory } from '../../inventory/inventory.ts';
 import { isLimitReached, statesToDelete } from '../states.ts';
@@ -50,9 +49,7 @@ export class StatesStep implements Step {
   async #isReached({ row, definition }: OpenPart): Promise<boolean> {
     if (row.step === 'clear') return row.mode === BY_LIMIT;
     const file = row.file_id === null ? undefined : await this.#dependencies.backupFiles.find(row.file_id);
-    const restorePoints = file === undefined ? 0 : detailsOf(file).states.length;
-    const domain = this.#dependencies.inventory.domains.get(row.entity_id)?.domain;
-    return row.mode === 'increment' && isLimitReached(definition, restorePoints, domain);
+    return row.mode === 'increment' && isLimitReached(definition, file);
   }
 
   begin({ row }: OpenPart, user: Actor, taskId: string): Promise<unknown> {

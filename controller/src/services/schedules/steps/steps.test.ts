@@ -142,6 +142,28 @@ test('a part whose old restore points were not taken out goes on, and keeps the 
   });
 });
 
+test('the limit counts increments, also where their restore points were taken out, and no states that people made', async () => {
+  const byHand = { id: 'a', name: 'a', backupId: '', created: new Date() };
+  let numbers: number[] = [];
+  const file = () =>
+    fileRow('f', 'f', 0, { record_json: JSON.stringify({ states: numbers.map(number => ({ number })) }) });
+  const step = new StatesStep({
+    inventory: { domains: { get: () => ({ domain: { savedStates: [byHand] } }) } },
+    backupFiles: { find: async () => file() },
+  } as never);
+  const limited = definition({ increment_limit: 3, keep_states: 2, options: { increment: true } });
+  const reached: number[] = [];
+  for (let run = 1; run <= 9; run += 1) {
+    const mode = numbers.length === 0 ? 'full' : 'increment';
+    numbers.push((numbers.at(-1) ?? 0) + 1);
+    const row = { entity_id: 'vm', step: 'limit', mode, file_id: 'f', subject: null };
+    const isReached = (await step.plan({ row, definition: limited } as unknown as OpenPart)) !== null;
+    if (isReached) reached.push(run);
+    numbers = isReached ? [] : numbers.slice(-limited.keep_states);
+  }
+  expect(reached).toEqual([4, 8]);
+});
+
 test('the limit deletes the states that there were when it was reached, and none that somebody saves meanwhile', async () => {
   const saved = (id: string) => ({ id, name: id, backupId: '', created: new Date() });
   let savedStates = [saved('a'), saved('b')];
