@@ -28,7 +28,7 @@ const agentConfigSchema = section({
   }),
   base_data_pool: z.string().min(1).optional(),
   limits: section({
-    concurrent_operations: z.int().min(1).max(64).default(2),
+    concurrent_operations: z.int().min(1).max(64).default(8),
     compression_workers: z.int().min(1).max(256).default(Math.min(availableParallelism(), 8)),
     upload_expiry_hours: z.number().positive().max(8_760).default(24),
     merge_bandwidth_mib: z.int().min(0).max(1_000_000).default(0),
