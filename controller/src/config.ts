@@ -85,7 +85,7 @@ const keepSchema = z.strictObject({
 
 const schedulesSchema = z.strictObject({
   /** Scheduled backups at a time on one node, whichever task they are of; those by hand count, too. 0: no limit. */
-  per_node: z.number().int().min(0).max(1000).default(2),
+  per_node: z.number().int().min(0).max(1000).default(8),
   /** The same into one data pool. 0: no limit. */
   per_pool: z.number().int().min(0).max(1000).default(0),
 });

@@ -199,8 +199,8 @@ test('a setting of the controller is changed while it runs, and is that of its f
   await choose(page, perNode, 'As in the file');
   await dialog().getByRole('button', { name: 'As in the file' }).click();
   await dialog().waitFor({ state: 'detached' });
-  await row(perNode).getByText('2', { exact: true }).nth(1).waitFor();
-  expect(world.rest.services.config.schedules.per_node).toBe(2);
+  await row(perNode).getByText('8', { exact: true }).nth(1).waitFor();
+  expect(world.rest.services.config.schedules.per_node).toBe(8);
 });
 
 test('the login of a page is ended on it, and the password is asked for', async () => {

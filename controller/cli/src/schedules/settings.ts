@@ -81,7 +81,7 @@ export function withSettings(command: Command): Command {
     .option('--free-space', 'delete the oldest ones when the pool has no space for the next one')
     .option('--keep-states <n>', 'restore points that an incremental backup holds at most', whole)
     .option('--new-archive', 'begin a new backup then, instead of taking the oldest out')
-    .option('--parallel <n>', 'VMs at a time; 0: all at once', whole)
+    .option('--parallel <n>', 'VMs at a time; 0: all at once, as far as schedules.per_node allows', whole)
     .option('--until <time>', 'what has not begun by this time of day does not, as 06:00')
     .option('--cancel-at-end', 'and what runs then is cancelled')
     .option('--bandwidth <bytes>', 'most bytes per second on a node, e.g. 50M', bandwidth)

@@ -115,7 +115,7 @@ export const SETTINGS = {
   ),
   keep_manual_states: truth('states that people made stay then'),
   parallel_limit: number(
-    'VMs at a time; 0: all at once. On network file systems at most 2 are advised',
+    'VMs at a time; 0: all at once, though schedules.per_node of the controller bounds how many a node does. On network file systems at most 2 are advised',
     0,
     10_000,
   ),

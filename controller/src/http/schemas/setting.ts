@@ -15,7 +15,7 @@ export const SettingSchema = record(
   'Setting',
   {
     description: 'A setting of the controller that may be changed while it runs',
-    example: { name: 'schedules.per_node', value: 4, from_file: 2, modified: STORY.changed },
+    example: { name: 'schedules.per_node', value: 4, from_file: 8, modified: STORY.changed },
   },
   {
     name: SettingNameText,
