@@ -24,6 +24,14 @@ test('an empty id is absent where it may be, and stays to be refused where not',
   expect(given).toEqual({ id: '', list: [''], text: '' });
 });
 
+test('ids inside of objects are no others', () => {
+  const nested = Type.Object({ options: Type.Optional(schema) });
+  const given = { options: { id: CAPITALS, other: '', list: [CAPITALS], text: CAPITALS } };
+  readIds(given, nested);
+  expect(given).toEqual({ options: { id: ID, list: [ID], text: CAPITALS } });
+  for (const options of [null, 'text', [CAPITALS]]) expect(() => readIds({ options }, nested)).not.toThrow();
+});
+
 test('what is no id stays, and so do values that are no objects', () => {
   const given = { id: 'ABC', other: null };
   readIds(given, schema);

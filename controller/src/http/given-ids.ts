@@ -15,7 +15,7 @@ interface Schema {
   anyOf?: readonly Schema[];
 }
 
-/** Makes the ids of an object lower case, and takes empty ones away that may be absent; everything else stays as it is. */
+/** Makes the ids of an object and of the objects in it lower case, and takes empty ones away that may be absent; everything else stays as it is. */
 export function readIds(given: unknown, schema: unknown): void {
   if (typeof given !== 'object' || given === null) return;
   const { properties = {}, required = [] } = (schema ?? {}) as Schema;
@@ -27,6 +27,8 @@ export function readIds(given: unknown, schema: unknown): void {
       else values[name] = lowerId(values[name]);
     } else if (property.items && isId(property.items) && Array.isArray(values[name])) {
       values[name] = values[name].map(lowerId);
+    } else {
+      readIds(values[name], property);
     }
   }
 }

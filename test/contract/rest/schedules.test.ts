@@ -145,6 +145,7 @@ describe('made, changed and looked at', () => {
     [{ name_template: '{host}' }, 'invalid_field', 'name_template'],
     [{ action: 'verify', keep_count: 1 }, 'invalid_field', 'options'],
     [{ options: { datapool: randomUUID() } }, 'pool_not_found', undefined],
+    [{ options: { backup: randomUUID() } }, 'file_not_found', undefined],
   ])('%j is refused', async (settings, key, field) => {
     const body = {
       verbose_name: randomUUID(),
@@ -156,6 +157,36 @@ describe('made, changed and looked at', () => {
     expect(status).toBeGreaterThanOrEqual(400);
     expect(answer.errors[0].msg_key).toBe(key);
     if (field !== undefined) expect(answer.errors[0].field).toBe(field);
+  });
+
+  test('ids of its options are read as all others: in capitals, and none when they are empty', async () => {
+    const task = await make({ options: { increment: true } });
+    const { body: started } = await rest.call('POST', `/api/scheduled-tasks/${task.id}/run/?async=1`);
+    await ended(rest, started._task.id);
+    const [file] = await filesOf(vm.id);
+    const change = async (options: object) =>
+      (await rest.call('PUT', `/api/scheduled-tasks/${task.id}/`, { body: { options } })).body.options;
+    expect(await change({ backup: file.id.toUpperCase(), datapool: '' })).toEqual({ backup: file.id });
+    expect(await change({ datapool: pool.id.toUpperCase() })).toEqual({ datapool: pool.id });
+  });
+
+  test('the backup that it extends is one of its VM, and may be gone later', async () => {
+    const task = await make({ options: { increment: true } });
+    const { body: started } = await rest.call('POST', `/api/scheduled-tasks/${task.id}/run/?async=1`);
+    await ended(rest, started._task.id);
+    const [file] = await filesOf(vm.id);
+    const put = (body: object) => rest.call('PUT', `/api/scheduled-tasks/${task.id}/`, { body });
+    const options = { backup: file.id };
+    const other = (await newVm()).id;
+    const refused = { msg_key: 'invalid_field', field: 'options.backup' };
+    expect((await put({ options, entities: [other] })).body.errors).toMatchObject([refused]);
+    expect((await put({ options })).status).toBe(200);
+    expect((await put({ entities: [other] })).body.errors).toMatchObject([refused]);
+    const { body: removal } = await rest.call('POST', `/api/library/${file.id}/remove/?async=1`, {
+      body: {},
+    });
+    await ended(rest, removal._task.id);
+    expect((await put({ limit_days: 3, options })).body).toMatchObject({ limit_days: 3, options });
   });
 
   test('it warns of what may surprise', async () => {

@@ -182,5 +182,5 @@ function optionsOf({ takes, needs }: Kind, given: MultiOptions): MultiOptions {
   if (foreign !== undefined) throw new VirtkeepError('unknown_field', { field: `options.${foreign}` });
   if (needs !== undefined && given[needs] === undefined)
     throw new VirtkeepError('missing_field', { field: `options.${needs}` });
-  return given.datapool === undefined ? given : { ...given, datapool: given.datapool.toLowerCase() };
+  return given;
 }

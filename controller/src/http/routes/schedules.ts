@@ -42,6 +42,7 @@ const REFERENCES = [
   'pool_not_found',
   'node_not_found',
   'tag_not_found',
+  'file_not_found',
   'conflicting_fields',
   'missing_field',
 ] as const;

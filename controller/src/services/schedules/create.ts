@@ -84,6 +84,7 @@ export function createSchedules(dependencies: ScheduleDependencies): Schedules {
     tags,
     pools,
     tasks,
+    backupFiles,
     keptFiles,
     tell: (id, action) => {
       coverage.changed();

@@ -3,6 +3,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { Actor } from '../../auth/principal.ts';
 import type { ScheduledRunRow, ScheduledTaskRow } from '../../store/schema.ts';
+import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { lastPointOf } from '../backup-files/record.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { PoolService } from '../pools/pools.ts';
@@ -101,6 +102,7 @@ export interface ScheduleServiceDependencies {
   tags: TagService;
   pools: PoolService;
   tasks: TaskService;
+  backupFiles: Pick<BackupFiles, 'get'>;
   keptFiles: KeptFiles;
   /** Tells the stream that a scheduled task has changed. */
   tell: (id: string, action: 'created' | 'changed' | 'removed') => void;
@@ -135,11 +137,14 @@ export class ScheduleService {
     return definitionIn(await this.#row(id));
   }
 
-  /** @throws invalid_field, missing_field, conflicting_fields, name_taken, domain_not_found, pool_not_found, node_not_found, tag_not_found */
+  /**
+   * @throws invalid_field, missing_field, conflicting_fields, name_taken, domain_not_found, pool_not_found, node_not_found, tag_not_found,
+   *   file_not_found
+   */
   async create(input: DefinitionInput, enabled: boolean, user: Actor): Promise<ScheduleRecord> {
     const { clock, store, tell } = this.#dependencies;
     const now = clock.now();
-    const definition = this.#define(input, undefined);
+    const definition = await this.#define(input, undefined);
     const row: ScheduledTaskRow = {
       id: newId(),
       verbose_name: definition.verbose_name,
@@ -169,7 +174,7 @@ export class ScheduleService {
       if (known !== undefined && Date.parse(known) !== Date.parse(row.modified))
         throw new VirtkeepError('schedule_changed', { name: row.verbose_name, modified: row.modified });
       const before = definitionIn(row);
-      const definition = this.#define(changes, before);
+      const definition = await this.#define(changes, before);
       const enabled = wanted ?? row.enabled === 1;
       const now = clock.now();
       const sameTimes = enabled && row.enabled === 1 && timingOf(definition) === timingOf(before);
@@ -261,8 +266,8 @@ export class ScheduleService {
   }
 
   /** What one with these settings would do. @throws as `create` */
-  preview(input: DefinitionInput): Promise<Preview> {
-    return this.#preview(this.#define({ verbose_name: 'preview', ...input }, undefined), '');
+  async preview(input: DefinitionInput): Promise<Preview> {
+    return this.#preview(await this.#define({ verbose_name: 'preview', ...input }, undefined), '');
   }
 
   /** The runs that were, and those that will be, of all tasks; of too many those nearest to now. */
@@ -314,7 +319,7 @@ export class ScheduleService {
    */
   async retentionPreview(id: string, changes?: DefinitionInput): Promise<RetentionVerdict[]> {
     const before = await this.definition(id);
-    const definition = changes === undefined ? before : this.#define(changes, before);
+    const definition = changes === undefined ? before : await this.#define(changes, before);
     const { keptFiles, clock, store } = this.#dependencies;
     if (retentionRulesOf(definition) === null) return [];
     const domains = await store.domainsOf(id);
@@ -336,11 +341,12 @@ export class ScheduleService {
     }));
   }
 
-  #define(input: DefinitionInput, before: ScheduleDefinition | undefined): ScheduleDefinition {
+  async #define(input: DefinitionInput, before: ScheduleDefinition | undefined): Promise<ScheduleDefinition> {
     const { clock } = this.#dependencies;
     const timeZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
     const definition = definitionOf(input, before, { timeZone, now: clock.now() });
     this.#checkReferences(definition, before);
+    await this.#checkBackup(definition, before);
     return definition;
   }
 
@@ -361,6 +367,19 @@ export class ScheduleService {
       tags.get(id);
     const { datapool } = definition.options;
     if (datapool !== undefined && datapool !== before?.options.datapool) inventory.pool(datapool);
+  }
+
+  /** The backup that is extended is of the one VM that the task is about. */
+  async #checkBackup(
+    { options: { backup }, entities: [domain] }: ScheduleDefinition,
+    before: ScheduleDefinition | undefined,
+  ): Promise<void> {
+    if (backup === undefined) return;
+    if (backup === before?.options.backup && domain === before.entities[0]) return;
+    const file = await this.#dependencies.backupFiles.get(backup);
+    if (file.domain_id === domain) return;
+    const reason = `names ${file.filename}, which is a backup of another VM`;
+    throw new VirtkeepError('invalid_field', { field: 'options.backup', reason });
   }
 
   #warnings(definition: ScheduleDefinition): string[] {
