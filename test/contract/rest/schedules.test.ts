@@ -146,6 +146,8 @@ describe('made, changed and looked at', () => {
     [{ action: 'verify', keep_count: 1 }, 'invalid_field', 'options'],
     [{ options: { datapool: randomUUID() } }, 'pool_not_found', undefined],
     [{ options: { backup: randomUUID() } }, 'file_not_found', undefined],
+    [{ entity_class: 'data_pool' }, 'invalid_field', 'entity_class'],
+    [{ entity_class: 'node' }, 'invalid_field', 'entity_class'],
   ])('%j is refused', async (settings, key, field) => {
     const body = {
       verbose_name: randomUUID(),
@@ -187,6 +189,22 @@ describe('made, changed and looked at', () => {
     });
     await ended(rest, removal._task.id);
     expect((await put({ limit_days: 3, options })).body).toMatchObject({ limit_days: 3, options });
+  });
+
+  test('what it is about is said with the action, and may be named beside it', async () => {
+    const task = await make({ entity_class: 'domain' });
+    const { entity_class, verbose_name, options } = task;
+    expect(entity_class).toBe('domain');
+    const put = (body: object) => rest.call('PUT', `/api/scheduled-tasks/${task.id}/`, { body });
+    expect((await put({ entity_class, verbose_name, options })).body).toMatchObject({
+      entity_class,
+      options,
+    });
+    const scan = { action: 'scan', entities: [pool.id], options: {}, entity_class: 'data_pool' };
+    expect((await put(scan)).body).toMatchObject({ action: 'scan', entity_class: 'data_pool' });
+    const both = await put({ entity_class: 'domain' });
+    expect(both.body.errors[0]).toMatchObject({ msg_key: 'invalid_field', field: 'entity_class' });
+    await rest.call('POST', `/api/scheduled-tasks/${task.id}/remove/`);
   });
 
   test('it warns of what may surprise', async () => {

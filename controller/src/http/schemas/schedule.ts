@@ -4,6 +4,7 @@ import { PERIODS } from '../../services/retention/plan.ts';
 import {
   ACTIONS,
   DEFAULTS,
+  ENTITY_CLASSES,
   MISSED_RUNS,
   PERIODICITIES,
   STATE_RULES,
@@ -140,10 +141,13 @@ export const SETTINGS = {
   verify_scope: oneOf(VERIFY_SCOPES, { description: 'of verify: the newest backup of each VM, or all' }),
 } satisfies TProperties;
 
+const EntityClass = oneOf(ENTITY_CLASSES, { description: 'what it is about: that follows from the action' });
+const GIVEN = { ...SETTINGS, entity_class: EntityClass };
+
 /** Any of them, as a request has them. */
 export const GIVEN_SETTINGS = Object.fromEntries(
-  Object.entries(SETTINGS).map(([name, schema]) => [name, Type.Optional(schema)]),
-) as { [K in keyof typeof SETTINGS]: ReturnType<typeof Type.Optional<(typeof SETTINGS)[K]>> };
+  Object.entries(GIVEN).map(([name, schema]) => [name, Type.Optional(schema)]),
+) as { [K in keyof typeof GIVEN]: ReturnType<typeof Type.Optional<(typeof GIVEN)[K]>> };
 
 const RUN = {
   id: described(Uuid, 'id of the run'),
@@ -204,7 +208,7 @@ export const ScheduleSchema = record(
   {
     id: described(Uuid, 'id of the scheduled task'),
     ...SETTINGS,
-    entity_class: oneOf(['domain', 'data_pool'], { description: 'what it is about' }),
+    entity_class: EntityClass,
     enabled: truth('it is due by itself'),
     next_run: nullable(Time, 'when it is due next; null: never again, or not enabled'),
     last_run: nullable(part(RUN, 'its newest run'), 'null: there was none'),

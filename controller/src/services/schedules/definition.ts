@@ -11,6 +11,14 @@ import { parseName } from './name-template.ts';
 
 export const ACTIONS = ['backup', 'verify', 'scan'] as const;
 export type ScheduledAction = (typeof ACTIONS)[number];
+export const ENTITY_CLASSES = ['domain', 'data_pool'] as const;
+export type EntityClass = (typeof ENTITY_CLASSES)[number];
+/** What a task is about follows from what it does. */
+export const ENTITY_CLASS_OF: Readonly<Record<ScheduledAction, EntityClass>> = {
+  backup: 'domain',
+  verify: 'domain',
+  scan: 'data_pool',
+};
 
 export const PERIODICITIES = ['once', 'hourly', 'daily', 'weekly', 'monthly', 'cron'] as const;
 export const WEEKS = ['first', 'second', 'third', 'fourth', 'last'] as const;
@@ -100,6 +108,8 @@ export interface ScheduleDefinition extends Selection {
 
 export type DefinitionInput = Partial<Omit<ScheduleDefinition, 'keep'>> & {
   keep?: Partial<Record<Period, number>>;
+  /** Only what the action is about anyway. */
+  entity_class?: EntityClass;
 };
 
 const NONE_KEPT = Object.fromEntries(PERIODS.map(period => [period, 0])) as Record<Period, number>;
@@ -160,7 +170,7 @@ export function definitionOf(
     time_zone: context.timeZone,
     start_date: nextWholeMinute(context.now),
   };
-  const { keep, options, ...plain } = input;
+  const { keep, options, entity_class, ...plain } = input;
   const given = Object.fromEntries(Object.entries(plain).filter(([, value]) => value !== undefined));
   const merged: ScheduleDefinition = {
     ...base,
@@ -169,12 +179,19 @@ export function definitionOf(
     options: options ?? base.options,
   };
   const whole = { ...merged, start_date: new Date(merged.start_date).toISOString() };
+  checkClass(entity_class, whole);
   check(whole);
   return whole;
 }
 
 function nextWholeMinute(now: Date): string {
   return new Date(Math.ceil(now.getTime() / 60_000) * 60_000).toISOString();
+}
+
+function checkClass(given: EntityClass | undefined, { action }: ScheduleDefinition): void {
+  const entityClass = ENTITY_CLASS_OF[action];
+  if (given !== undefined && given !== entityClass)
+    throw invalid('entity_class', `is ${given}, and the action ${action} is about ${entityClass}`);
 }
 
 function check(definition: ScheduleDefinition): void {

@@ -16,6 +16,8 @@ import {
   definitionIn,
   definitionOf,
   dueTimesOf,
+  ENTITY_CLASS_OF,
+  type EntityClass,
   incremental,
   modeOn,
   retentionRulesOf,
@@ -32,7 +34,7 @@ import { forecastOf, targets } from './surroundings.ts';
 
 export interface ScheduleRecord extends Omit<ScheduleDefinition, 'entities' | 'tags' | 'nodes'> {
   id: string;
-  entity_class: 'domain' | 'data_pool';
+  entity_class: EntityClass;
   entities: string[];
   tags: string[];
   nodes: string[];
@@ -430,7 +432,7 @@ export class ScheduleService {
     return {
       id: row.id,
       ...definition,
-      entity_class: definition.action === 'scan' ? 'data_pool' : 'domain',
+      entity_class: ENTITY_CLASS_OF[definition.action],
       enabled: row.enabled === 1,
       next_run: row.enabled === 1 ? row.next_run : null,
       last_run: last === undefined ? null : runRecord(last),

@@ -13,7 +13,7 @@ import { isUsable } from '../pools/record.ts';
 import type { TagService } from '../tags/tags.ts';
 import type { TaskService } from '../tasks/tasks.ts';
 import type { Clock } from './clock.ts';
-import { incremental, type ScheduleDefinition, weekdayAt } from './definition.ts';
+import { ENTITY_CLASS_OF, incremental, type ScheduleDefinition, weekdayAt } from './definition.ts';
 import type { KeptFiles } from './kept-files.ts';
 import type { Decision, Place, Surroundings } from './needs.ts';
 import type { Limits } from './queue.ts';
@@ -94,7 +94,7 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
       scan: [['scan', new ScanStep(pools)]],
     },
     targets: definition => ({
-      entityClass: CLASS_OF[definition.action],
+      entityClass: ENTITY_CLASS_OF[definition.action],
       targets: () => targets(dependencies, definition),
     }),
     place: part => placeOf(dependencies, part),
@@ -107,8 +107,6 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
     notRun: dependencies.notRun,
   };
 }
-
-const CLASS_OF = { backup: 'domain', verify: 'domain', scan: 'data_pool' } as const;
 
 /** What a task is about, now. */
 export function targets(
