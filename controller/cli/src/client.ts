@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs';
-import type { IncomingMessage } from 'node:http';
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import { HttpClient, type HttpRequest } from '@virtkeep/shared/http-client';
 import { CliError, ExitCode, exitCodeFor } from './exit-codes.ts';
 import { clean } from './output.ts';
@@ -32,7 +31,7 @@ export interface Bytes {
   length: number | undefined;
   /** Changes with the bytes. */
   tag: string | undefined;
-  stream: IncomingMessage;
+  stream: Readable;
 }
 
 /** The REST calls of the controller: JSON in, JSON out, its errors as CliErrors with their text. */
@@ -96,7 +95,9 @@ export class Client {
     const request = { method, url, payload, headers: this.#headers(), ...(signal ? { signal } : {}) };
     const answer = await this.#reach(request, () => this.#http.send(request));
     if (answer.status >= 200 && answer.status < 300) return (answer.text ? JSON.parse(answer.text) : {}) as T;
-    throw new CliError(errorText(answer), exitCodeFor(answer.status));
+    const seconds = Number(answer.headers['retry-after']);
+    const retryAfterMs = seconds >= 0 ? seconds * 1000 : undefined;
+    throw new CliError(errorText(answer), exitCodeFor(answer.status), retryAfterMs);
   }
 
   /**
@@ -111,6 +112,11 @@ export class Client {
     if (status === 200 || status === 206) {
       const { 'content-length': length, etag: tag } = headers;
       return { status, length: length === undefined ? undefined : Number(length), tag, stream };
+    }
+    // of what begins where it ends nothing is left
+    if (status === 416 && from && headers['content-range'] === `bytes */${from.offset}`) {
+      stream.destroy();
+      return { status: 206, length: 0, tag: from.tag, stream: Readable.from([]) };
     }
     const text = await this.#reach(request, () => this.#http.text(stream));
     throw new CliError(errorText({ status, text }), exitCodeFor(status));

@@ -24,10 +24,13 @@ export type ExitCode = (typeof ExitCode)[keyof typeof ExitCode];
 export class CliError extends Error {
   override readonly name = 'CliError';
   readonly exitCode: ExitCode;
+  /** After so long the same request may be answered, ms; undefined where nobody says so. */
+  readonly retryAfterMs: number | undefined;
 
-  constructor(message: string, exitCode: ExitCode = ExitCode.failed) {
+  constructor(message: string, exitCode: ExitCode = ExitCode.failed, retryAfterMs?: number) {
     super(message);
     this.exitCode = exitCode;
+    this.retryAfterMs = retryAfterMs;
   }
 }
 

@@ -29,7 +29,13 @@ export interface Started {
   _task: Task;
 }
 
-const POLL_MS = 400;
+/** A task that takes long is asked for less often: many commands may wait at a time. */
+const FIRST_POLL_MS = 400;
+const MOST_POLL_MS = 3_000;
+const SLOWER = 1.1;
+
+/** So long is asked again when nobody answers: a controller that is upgraded, or one of several that goes, is back by then. */
+const PATIENCE_MS = 300_000;
 
 /** Prints how a task goes: a bar on a terminal, a line per phase in a pipe. */
 export interface Reporter {
@@ -74,32 +80,50 @@ function plainReporter(): Reporter {
   };
 }
 
+const goesOn = (id: string): string =>
+  `The task ${id} goes on. Follow it with "virtkeep tasks wait ${id}", cancel it with "virtkeep tasks cancel ${id}".`;
+
 /**
  * Follows a task to its end. Ctrl-C stops following, not the task.
- * @throws CliError with the task's error when it fails, is cancelled or lost.
+ * @throws CliError with the task's error when it fails, is cancelled or lost; unreachable when nobody says any more how it goes
  */
 export async function follow(client: Client, id: string, quiet = false): Promise<Task> {
   const reporter = quiet ? undefined : process.stderr.isTTY ? terminalReporter() : plainReporter();
   const interrupted = () => {
     reporter?.stop();
-    note(
-      `The task ${id} goes on. Follow it with "virtkeep tasks wait ${id}", cancel it with "virtkeep tasks cancel ${id}".`,
-    );
+    note(goesOn(id));
     process.exit(ExitCode.interrupted);
   };
   process.once('SIGINT', interrupted);
   try {
-    for (;;) {
-      const task = await client.get<Task & Json>(`/api/tasks/${id}/`);
+    for (let poll = FIRST_POLL_MS; ; poll = Math.min(MOST_POLL_MS, poll * SLOWER)) {
+      const task = await patientlyGet(client, id);
       reporter?.update(task);
       if (task.status === 'SUCCESS') return task;
       if (task.status !== 'IN_PROGRESS') throw endError(task);
-      await sleep(POLL_MS);
+      await sleep(poll);
     }
   } finally {
     reporter?.stop();
     process.removeListener('SIGINT', interrupted);
   }
+}
+
+/** @throws CliError unreachable, that the task goes on: also when the login has ended meanwhile; not_found */
+async function patientlyGet(client: Client, id: string): Promise<Task> {
+  const deadline = performance.now() + PATIENCE_MS;
+  for (let poll = FIRST_POLL_MS; ; poll = Math.min(MOST_POLL_MS, poll * SLOWER))
+    try {
+      return await client.get<Task & Json>(`/api/tasks/${id}/`);
+    } catch (error) {
+      if (!(error instanceof CliError)) throw error;
+      const { exitCode, message, retryAfterMs } = error;
+      const wait = Math.max(poll, retryAfterMs ?? 0);
+      const isLast = exitCode !== ExitCode.unreachable || performance.now() + wait > deadline;
+      if (isLast && exitCode !== ExitCode.unreachable && exitCode !== ExitCode.notAllowed) throw error;
+      if (isLast) throw new CliError(`${message}\n${goesOn(id)}`, ExitCode.unreachable);
+      await sleep(wait);
+    }
 }
 
 function endError(task: Task): CliError {

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -282,6 +282,21 @@ describe('increments', () => {
     const result = await run(['backup', 'web', '--increment']);
     expect(result.stdout).toContain(made);
     expect(result.stderr).toContain('not an increment: a saved state was deleted');
+  });
+
+  test('a task is followed further when nobody answers for a while, and is said to go on when nobody may ask any more', async () => {
+    const answers = [429, 503, 200, 401];
+    script = (method, path, body) => {
+      if (path !== `/api/tasks/${TASK}/`) return taskScript(() => page([fileRecord]))(method, path, body);
+      const status = answers.shift()!;
+      const error = { code: '00000', detail: `it answered ${status}` };
+      return { status, body: status === 200 ? task('IN_PROGRESS') : { errors: [error] } };
+    };
+    const result = await run(['backup', VM]);
+    expect([result.code, answers]).toEqual([6, []]);
+    expect(result.stderr).toContain(`it answered 401 (00000)\nThe task ${TASK} goes on.`);
+    answers.push(404);
+    expect((await run(['tasks', 'wait', TASK])).code).toBe(4);
   });
 
   test('the extendable backups are asked for, and shown as such', async () => {
@@ -574,7 +589,8 @@ describe('download', () => {
       if (!request.url?.includes('/download/')) return;
       const from = Number(/bytes=(\d+)-/.exec(request.headers.range ?? '')?.[1] ?? 0);
       ranges.push(request.headers.range);
-      response.writeHead(from > 0 ? 206 : 200, { 'content-length': content.length - from, etag: '"t"' });
+      if (from >= content.length) response.writeHead(416, { 'content-range': `bytes */${content.length}` });
+      else response.writeHead(from > 0 ? 206 : 200, { 'content-length': content.length - from, etag: '"t"' });
       if (cut === undefined) response.end(content.subarray(from));
       else response.write(content.subarray(from, cut), () => response.destroy());
       response.writeHead = () => response;
@@ -596,6 +612,20 @@ describe('download', () => {
     expect(readFileSync(target()).equals(content)).toBe(true);
     expect(ranges).toEqual([undefined, size === 0 ? undefined : `bytes=${size}-`]);
     expect((await run(['backups', 'download', FILE, '-o', target()])).code).toBe(5);
+  });
+
+  test('of which all had come ends when it is gone on with', async () => {
+    const part = `${target()}.part`;
+    writeFileSync(part, content);
+    writeFileSync(`${part}.tag`, '"t"');
+    expect((await run(['backups', 'download', FILE, '-o', target(), '--resume'])).code).toBe(0);
+    expect(readFileSync(target()).equals(content)).toBe(true);
+    expect([existsSync(part), existsSync(`${part}.tag`), ranges]).toEqual([false, false, ['bytes=10000-']]);
+    rmSync(target());
+    writeFileSync(part, Buffer.concat([content, content]));
+    writeFileSync(`${part}.tag`, '"t"');
+    expect((await run(['backups', 'download', FILE, '-o', target(), '--resume'])).code).not.toBe(0);
+    expect(existsSync(target())).toBe(false);
   });
 
   test('prints a member to stdout', async () => {

@@ -104,7 +104,7 @@ function addMaking(schedule: Command): void {
     .action(async (nameOrId: string, options: SettingOptions & { name?: string }, command: Command) => {
       const changed = await withClient(async client => {
         const task = await resolveSchedule(client, nameOrId);
-        const settings = await withIds(client, settingsOf(options, task));
+        const settings = await withIds(client, settingsOf(options, task), task.action);
         const name = options.name === undefined ? {} : { verbose_name: options.name };
         return client.put<Named>(`/api/scheduled-tasks/${task.id}/`, { ...settings, ...name });
       });
@@ -192,7 +192,7 @@ function addLooking(schedule: Command): void {
     .action(async (nameOrId: string, options: SettingOptions, command: Command) => {
       const verdicts = await onTask(nameOrId, async (client, task) => {
         const path = `/api/scheduled-tasks/${task.id}/retention-preview/`;
-        const changes = await withIds(client, settingsOf(options, task));
+        const changes = await withIds(client, settingsOf(options, task), task.action);
         const body = Object.keys(changes).length === 0 ? undefined : changes;
         // a terminal shows the end: that is what goes
         return client.all(path, { ordering: '-action' }, body);

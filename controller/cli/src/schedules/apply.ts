@@ -66,8 +66,8 @@ export async function changesOf(client: Client, schedules: readonly Json[]): Pro
   const names = await Names.of(client);
   const changes: Change[] = [];
   for (const given of schedules) {
-    const settings = await withIds(client, given);
     const before = present.find(one => one.verbose_name === given.verbose_name);
+    const settings = await withIds(client, given, before?.action);
     const [told, sent] = [names.in(before ?? {}), names.in(settings)];
     const differences = Object.keys(settings)
       .filter(field => !before || !isSame(before[field], settings[field]) || hasMore(field, before, settings))

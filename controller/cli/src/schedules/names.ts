@@ -14,13 +14,17 @@ const LISTS = {
 
 type Collection = 'domains' | 'data-pools' | 'nodes' | 'tags';
 
-/** @throws CliError notFound, or usage when a name is not unique */
-export async function withIds(client: Client, settings: Json): Promise<Json> {
+/**
+ * @param before action of the task that is changed: it stays where the settings name none
+ * @throws CliError notFound, or usage when a name is not unique
+ */
+export async function withIds(client: Client, settings: Json, before?: unknown): Promise<Json> {
   const result: Json = { ...settings };
+  const isScan = (settings.action ?? before) === 'scan';
   for (const [field, collection] of Object.entries(LISTS)) {
     const names = settings[field];
     if (!Array.isArray(names)) continue;
-    const of: Collection = collection === 'domains' && settings.action === 'scan' ? 'data-pools' : collection;
+    const of: Collection = collection === 'domains' && isScan ? 'data-pools' : collection;
     const ids: string[] = [];
     for (const name of names) ids.push((await resolve(client, of, String(name))).id);
     result[field] = ids;

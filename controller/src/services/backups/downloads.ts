@@ -1,4 +1,5 @@
 /** The bytes of an archive or of one member, streamed from a node that sees the file. */
+import { createHash } from 'node:crypto';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { FileRow } from '../../store/schema.ts';
@@ -49,9 +50,10 @@ export class DownloadService {
     return this.#dependencies.backupFiles.download(row.id);
   }
 
-  /** Changes whenever the bytes do. */
-  tagOf({ row }: Download): string {
-    return `"${row.id}-${row.size}-${row.compressed}-${detailsOf(row).states.length}"`;
+  /** Changes whenever the bytes do; a member has another one than the whole. */
+  tagOf({ row, member }: Download): string {
+    const part = member === '' ? '' : `-${createHash('sha256').update(member).digest('hex').slice(0, 16)}`;
+    return `"${row.id}-${row.size}-${row.compressed}-${detailsOf(row).states.length}${part}"`;
   }
 
   /** Whole size in bytes; undefined when the node does not know it before the end. */
