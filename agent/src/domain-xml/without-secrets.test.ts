@@ -33,6 +33,14 @@ test.each([
   ['<os><cmdline>ds=nocloud;s=http://me:s3cr3t@h/ ip=http://h/a?t=s3cr3t</cmdline></os>'],
   ['<os><cmdline>console=ttyS0 root.password=s3cr3t quiet</cmdline></os>'],
   ["<launchSecurity type='sev'><session>s3cr3t</session></launchSecurity>"],
+  [
+    "<metadata><c:data xmlns:c='https://github.com/cockpit-project/cockpit'><c:root_password>s3cr3t</c:root_password></c:data></metadata>",
+  ],
+  [
+    "<metadata><data xmlns='urn:x'><user_password>s3cr3t<text>s3cr3t</text></user_password></data></metadata>",
+  ],
+  ["<metadata><x:token xmlns:x='urn:x' value='s3cr3t'/></metadata>"],
+  ["<metadata><x:login xmlns:x='urn:x' api-token='s3cr3t' x:user-secret='s3cr3t'/></metadata>"],
 ])('shown without: %s', part => {
   expect(withoutSecrets(`<domain><name>vm</name>${part}</domain>`)).not.toContain('s3cr3t');
 });
@@ -43,6 +51,13 @@ test('where a secret lies, and what is before it, is shown', () => {
   );
   expect(shown).toContain('<entry name="opt/a" file="/a.ign"/><entry name="opt/b">hidden</entry>');
   expect(shown).toContain('name="d/a.iso?hidden"');
+});
+
+test('what other programs keep is shown where it names no secret, and our own as it is', () => {
+  const metadata =
+    "<metadata><token:data xmlns:token='urn:t' monkey='1'><token:keyboard>de</token:keyboard></token:data><virtkeep:domain xmlns:virtkeep='urn:virtkeep:domain:1' states-deleted='2026-01-01T00:00:00.000Z'><virtkeep:loose-layer target='vda' path='/p/secret.qcow2'/></virtkeep:domain></metadata>";
+  const xml = `<domain><name>vm</name>${metadata}</domain>`;
+  expect(withoutSecrets(xml)).toBe(xml);
 });
 
 test('all else is shown as it is, the id of a secret included', () => {

@@ -7,6 +7,9 @@ const HIDDEN = 'hidden';
 
 const NAMES_A_SECRET = /pass(w|phrase)|secret|token|credential|private|(^|[._-])key([._-]|=|$)/i;
 
+/** Namespace of the attributes that declare namespaces. */
+const DECLARATIONS = 'http://www.w3.org/2000/xmlns/';
+
 /** Elements whose text, with that of what is in them, is somebody's secret or may hold one. */
 const SECRET_TEXT = new Set(['cookie', 'session', 'dhCert', 'oemStrings']);
 
@@ -26,6 +29,7 @@ export function withoutSecrets(xml: string): string {
 
 function hide(element: Element): void {
   const name = element.localName ?? '';
+  if (element.namespaceURI) hideForeign(element);
   if (name === 'auth') element.removeAttribute('username');
   if (name.startsWith('passw')) element.textContent = HIDDEN;
   for (const attribute of Array.from(element.attributes))
@@ -41,6 +45,18 @@ function hide(element: Element): void {
   if (name === 'source' && !element.namespaceURI) hideInSource(element);
   if (name === 'secret' && !element.hasAttribute('uuid') && !element.hasAttribute('usage'))
     hideTexts(element);
+}
+
+/** Metadata of other programs: cockpit keeps the passwords of a guest there until it is installed. libvirt's own elements have no namespace. */
+function hideForeign(element: Element): void {
+  const isSecret = NAMES_A_SECRET.test(element.localName ?? '');
+  if (isSecret && element.firstChild) element.textContent = HIDDEN;
+  for (const attribute of Array.from(element.attributes))
+    if (
+      attribute.namespaceURI !== DECLARATIONS &&
+      (isSecret || NAMES_A_SECRET.test(attribute.localName ?? ''))
+    )
+      attribute.value = HIDDEN;
 }
 
 /** What SMBIOS tells the guest: a serial number may be the address of its first configuration. */
