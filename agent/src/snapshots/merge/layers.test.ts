@@ -120,6 +120,32 @@ test('a layer whose merge is not known to be done holds up no deletion, and is t
   expect(removed(steps)).toEqual([]);
 });
 
+describe('the end of a branch that nobody came back to', () => {
+  const loose = { targetDev: 'vda', path: LAYER!, overlay: true };
+  const [kept, top] = ['/p/kept', '/p/top'];
+  // the last revert took away what was written after it
+  const states = [stateOf('older', BASE!, top), stateOf('later', kept, OVERLAY!)];
+  const config = new Map([['vda', top]]);
+  const whole = new Map<string, string | null>([[BASE!, null], [LAYER!, BASE!], [top, BASE!], [kept, BASE!]]); // biome-ignore format: a tree
+
+  test('goes although the overlay of another branch is not there any more', () => {
+    const steps = stepsOf(picture({ states, config, files: whole }, [loose]));
+    expect([removed(steps), steps.at(-1)]).toEqual([[LAYER], { do: 'done' }]);
+  });
+
+  test('stays, and is told, while a file is not there that a state keeps: it may stand on it', () => {
+    const files = new Map([...whole].filter(([path]) => path !== kept));
+    const steps = stepsOf(picture({ states, config, files }, [loose]));
+    expect(steps).toEqual([{ do: 'done', left: [expect.stringContaining(kept)] }]);
+  });
+
+  test('stays, and is told, while it is not known what an overlay stands on that is not there', () => {
+    const unknown = { ...states[1]!, frozen: {} };
+    const steps = stepsOf(picture({ states: [states[0]!, unknown], config, files: whole }, [loose]));
+    expect(steps).toEqual([{ do: 'done', left: [expect.stringContaining(OVERLAY!)] }]);
+  });
+});
+
 test('a state is not deleted while the disk that may stand on its file is not there', () => {
   const state = stateOf('mine', LAYER!, ABOVE!);
   const config = new Map([['vda', ABOVE!]]);

@@ -95,11 +95,16 @@ function isNeeded(picture: ChainPicture, path: string): boolean {
 const isLoose = ({ metadata }: ChainPicture, path: string): boolean =>
   (metadata.looseLayers ?? []).some(loose => loose.path === path);
 
-/** A file that the domain or a state of it writes to, and that is not there: nobody knows what it stands on. */
+/**
+ * A file that the domain has or a state keeps, and that is not there: nobody knows what it stands on. An overlay of a state stands on what
+ * that keeps, be it there or not: a revert to an older state removes it and leaves its name.
+ */
 function absentFile(picture: ChainPicture): string | undefined {
   const tops = [...[...picture.live.values()].map(({ path }) => path), ...picture.config.values()];
-  const overlays = allStates(picture).flatMap(state => Object.values(state.overlays));
-  return [...tops, ...overlays].find(path => !picture.files.has(path));
+  const kept = allStates(picture).flatMap(({ overlays, frozen }) =>
+    Object.entries(overlays).map(([target, overlay]) => frozen[target] ?? overlay),
+  );
+  return [...tops, ...kept].find(path => !picture.files.has(path));
 }
 
 /** A disk, a state or a file names it, be it there or not. */
