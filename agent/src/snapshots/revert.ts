@@ -135,6 +135,11 @@ export interface RevertToUndo {
   formerCurrent: string | null;
   /** It ran, and was not yet started again. */
   wasRunning: boolean;
+  /**
+   * The record of deletions that the reverted definition bears, RFC 3339: nothing else tells it from the former one where the state
+   * froze no disk. Absent in a journal of an earlier version.
+   */
+  statesDeleted?: string;
 }
 
 export interface UndoRevertOptions {
@@ -179,11 +184,17 @@ async function putBack(
   revert: RevertToUndo,
   options: UndoRevertOptions,
 ): Promise<void> {
-  const added = new Set(revert.overlays.map(({ path }) => path));
-  if ((await domain.isActive()) && writesTo(await domain.xml(), added)) await stopDomain(domain);
-  if (!writesTo(await domain.xml(DomainXml.INACTIVE), added)) return;
+  if ((await domain.isActive()) && isReverted(await domain.xml(), revert)) await stopDomain(domain);
+  if (!isReverted(await domain.xml(DomainXml.INACTIVE), revert)) return;
   await options.beforeDefinition();
   await libvirt.defineDomain(revert.formerDefinition);
+}
+
+/** Whether this is what the revert made of the domain, and not how it was before, or is again. */
+function isReverted(domainXml: string, { domainId, overlays, statesDeleted }: RevertToUndo): boolean {
+  if (writesTo(domainXml, new Set(overlays.map(({ path }) => path)))) return true;
+  const { metadata } = parseDomain(domainXml, domainId);
+  return statesDeleted !== undefined && metadata.statesDeleted?.toISOString() === statesDeleted;
 }
 
 const START_TRIES = 5;

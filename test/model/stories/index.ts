@@ -16,6 +16,7 @@ import { instantRestore } from './instant.ts';
 import { newIso } from './iso.ts';
 import { join } from './join.ts';
 import { attach, detach, lendAway, reconcileLoans } from './lending.ts';
+import { revertMemory } from './memory-state.ts';
 import { offline, offlineOfBefore } from './offline.ts';
 import { rename } from './rename.ts';
 import { restoreInPlace, restoreNew } from './restore.ts';
@@ -26,7 +27,7 @@ import { zfsInstant } from './zfs.ts';
 export const STORIES = {
   ...{ revert, createState, removeState, offline, offlineOfBefore, fullBackup, increment, recompress },
   ...{ extendOtherwise, trim, configRestore, convertForeign, applianceRestore, convertAll, exportBackup },
-  ...{ importNew, importFurther },
+  ...{ importNew, importFurther, revertMemory },
   ...{ restoreNew, restoreInPlace, instantRestore, clone, changeTemplate, removal, rename, newIso },
   ...{ attach, detach, lendAway, reconcileLoans, zfsInstant, join, guestChange },
 } satisfies Record<string, BuildStory>;
@@ -35,7 +36,7 @@ export type StoryName = keyof typeof STORIES;
 
 /** The story of each workflow that declares effects, by the name of the function that makes it. */
 export const STORY_OF: Readonly<Record<string, readonly StoryName[]>> = {
-  revertSnapshotWorkflow: ['revert'],
+  revertSnapshotWorkflow: ['revert', 'revertMemory'],
   createSnapshotWorkflow: ['createState'],
   removeSnapshotWorkflow: ['removeState'],
   // what each of them does on the disks is `change`; all else of them is changeOffline
@@ -104,8 +105,8 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   ],
   loan: ['attach', 'detach', 'lendAway', 'reconcileLoans'],
   removed_state: ['removeState', 'fullBackup', 'increment', 'reconcileLoans'],
-  revert: ['revert'],
-  unused_layers: ['revert'],
+  revert: ['revert', 'revertMemory'],
+  unused_layers: ['revert', 'revertMemory'],
   appended_archive: ['increment', 'extendOtherwise'],
   archive: ['fullBackup', 'recompress', 'extendOtherwise', 'trim', 'convertForeign', 'convertAll'],
   reserved_name: [
@@ -121,6 +122,7 @@ export const DECLARED_IN: Readonly<Record<Effect['type'], readonly StoryName[]>>
   trimmed_archive: ['trim'],
   file: [
     'revert',
+    'revertMemory',
     'increment',
     'restoreNew',
     'restoreInPlace',

@@ -63,10 +63,11 @@ async function run(
   const plan = planRevert(target.picture, state, context.id);
   const leftover = { type: 'unused_layers', domainId: request.domainId, paths: plan.unused } as const;
   const unused = context.effects.begin(leftover, 'always');
+  const statesDeleted = new Date();
   const firmware = await context.step('prepare', () =>
-    prepare(dependencies, target, { state, plan }, context),
+    prepare(dependencies, target, { state, plan, statesDeleted }, context),
   );
-  await exchange(dependencies, target, { state, plan, firmware }, context).catch(error => {
+  await exchange(dependencies, target, { state, plan, statesDeleted, firmware }, context).catch(error => {
     throw hasKey(error, 'canceled', 'interrupted') ? error : failed(target.domain.name, state, error);
   });
   await context.step('clean', async () => {
@@ -90,11 +91,18 @@ async function check(
   return { target, state };
 }
 
+interface Reverting {
+  state: SavedState;
+  plan: RevertPlan;
+  /** What the reverted domain's metadata say of deletions. */
+  statesDeleted: Date;
+}
+
 /** Declares how everything was, then makes the overlays. */
 async function prepare(
   dependencies: WorkflowDependencies,
   { domain, picture }: Target,
-  { state, plan }: { state: SavedState; plan: RevertPlan },
+  { state, plan, statesDeleted }: Reverting,
   context: OperationContext,
 ): Promise<FormerFirmware> {
   const firmware = { ...(await definedFirmware(dependencies, domain)), key: context.id };
@@ -106,6 +114,7 @@ async function prepare(
     formerDefinition: await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE),
     formerCurrent: picture.states.find(({ current }) => current)?.name ?? null,
     wasRunning: picture.power === 'running',
+    statesDeleted: statesDeleted.toISOString(),
     firmware,
   };
   for (const path of Object.values(keptFirmwarePaths(dependencies, firmware.domainId, firmware.key)))
@@ -118,11 +127,11 @@ async function prepare(
 async function exchange(
   dependencies: WorkflowDependencies,
   { domain, picture }: Target,
-  { state, plan, firmware }: { state: SavedState; plan: RevertPlan; firmware: FormerFirmware },
+  { state, plan, statesDeleted, firmware }: Reverting & { firmware: FormerFirmware },
   context: OperationContext,
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
-  const metadata = { ...picture.metadata, statesDeleted: new Date() };
+  const metadata = { ...picture.metadata, statesDeleted };
   const reverted = revertedDomain(state, plan, metadata, firmware);
   await context.step('stop', () => stopDomain(domain));
   await context.step('define', async () => {
