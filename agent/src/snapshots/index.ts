@@ -39,7 +39,7 @@ export {
   stopDomain,
   undoRevert,
 } from './revert.ts';
-export { planRevert, type RevertPlan, revertRefusal } from './revert-plan.ts';
+export { planRevert, type RevertPlan, revertedMetadata, revertRefusal } from './revert-plan.ts';
 export { savedStateId } from './state-id.ts';
 export { diskStates, savedStateOf, withSources } from './state-xml.ts';
 export { writeMetadata } from './write-metadata.ts';

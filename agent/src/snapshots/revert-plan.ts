@@ -4,9 +4,11 @@
  * the state told of them. What the state keeps is never written to, so the way back stays open until the very end.
  */
 import { basename, dirname, extname, join } from 'node:path';
+import type { DomainMetadata, LooseLayer } from '../domain-xml/index.ts';
 import type { SavedState } from './chain.ts';
 import { blockJobOf } from './merge/jobs.ts';
-import { type ChainPicture, isTop, keepersOf, keptFiles, readersOf } from './merge/picture.ts';
+import { type ChainPicture, filesFrom, isTop, keepersOf, keptFiles, readersOf } from './merge/picture.ts';
+import { isMerged } from './merge/stage.ts';
 
 export interface RevertPlan {
   overlays: { targetDev: string; path: string; backing: { path: string; format: string } }[];
@@ -27,6 +29,52 @@ export function planRevert(picture: ChainPicture, state: SavedState, operationId
     return { targetDev, path: join(directory, name), backing: { path, format } };
   });
   return { overlays, unused: topsOf(picture).filter(top => isLost(picture, top)) };
+}
+
+/**
+ * What the reverted domain's metadata say. That a merge is done is noted, since what shows it may be lost. Of a merge that is lost with all
+ * that it was for, both files are no more than ends of a branch: nobody could tell once the revert has removed what stood on them.
+ * @param picture before the revert
+ */
+export function revertedMetadata(
+  picture: ChainPicture,
+  { unused }: Pick<RevertPlan, 'unused'>,
+  statesDeleted: Date,
+): DomainMetadata {
+  const { metadata } = picture;
+  const { looseLayers: notes } = metadata;
+  if (!notes) return { ...metadata, statesDeleted };
+  const lost = new Set(unused.flatMap(top => filesFrom(picture, top)));
+  const looseLayers = notes.flatMap((loose): LooseLayer[] => {
+    const { targetDev, path, overlay, merging, stage } = loose;
+    if (merging === undefined) return [loose];
+    if (!isLostMerge(picture, { ...loose, merging }, lost))
+      return [stage && isMerged(picture, loose) ? { ...loose, stage: 'merged' } : loose];
+    const upper = { targetDev, path: merging, overlay: true };
+    const isNoted = notes.some(other => other.path === merging);
+    return [{ targetDev, path, overlay }, ...(isNoted ? [] : [upper])];
+  });
+  return { ...metadata, statesDeleted, looseLayers };
+}
+
+/**
+ * Nothing but what is lost stands on either file, and no state keeps one. An upper file that was left out before the merge was done stays
+ * as it is noted: it may be all that there is of something.
+ */
+function isLostMerge(
+  picture: ChainPicture,
+  loose: LooseLayer & { merging: string },
+  lost: ReadonlySet<string>,
+): boolean {
+  const { path, merging } = loose;
+  const files = [path, merging];
+  const readers = files.flatMap(file => readersOf(picture, file)).filter(reader => reader !== merging);
+  return (
+    lost.has(path) &&
+    (lost.has(merging) || isMerged(picture, loose)) &&
+    readers.every(reader => lost.has(reader)) &&
+    files.every(file => keepersOf(picture, file).length === 0)
+  );
 }
 
 /** Why the domain cannot be reverted now, or null. */

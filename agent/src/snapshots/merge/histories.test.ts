@@ -6,8 +6,8 @@
 import { describe, expect, test } from '@jest/globals';
 import { type DomainMetadata, type LooseLayer, lastingMetadata } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
-import { isUnused, planRevert, revertRefusal } from '../revert-plan.ts';
-import type { ChainPicture, LiveTop } from './picture.ts';
+import { isUnused, planRevert, revertedMetadata, revertRefusal } from '../revert-plan.ts';
+import { type ChainPicture, filesFrom, type LiveTop } from './picture.ts';
 import { nextMergeStep, removalRefusal } from './plan.ts';
 import type { MergeStep } from './step.ts';
 
@@ -34,6 +34,8 @@ class FakeNode {
   states: SavedState[] = [];
   metadata: DomainMetadata = { template: false, templateVersion: 0, attachments: [] };
   running = false;
+  /** The guest was stopped between the end of a merge and its note: which of two files has the newest bytes nobody knows. */
+  isUnsure = false;
   #names = 0;
 
   picture(): ChainPicture {
@@ -73,7 +75,10 @@ class FakeNode {
     return JSON.stringify([this.files.get(path)!.size, [...blocks].sort(([a], [b]) => a - b)]);
   }
 
+  /** A new disk, perhaps in place of another. */
   add(target: string): void {
+    const former = this.tops.get(target);
+    if (former !== undefined) this.detached.add(former);
     const path = `/d/${target}${this.#names++}`;
     this.files.set(path, { backing: null, blocks: new Map(), size: 10 });
     this.tops.set(target, path);
@@ -100,7 +105,9 @@ class FakeNode {
   }
 
   revert(state: SavedState): void {
-    const { overlays, unused } = planRevert(this.picture(), state, String(this.#names++));
+    const plan = planRevert(this.picture(), state, String(this.#names++));
+    const { overlays, unused } = plan;
+    this.metadata = lastingMetadata(revertedMetadata(this.picture(), plan, NOW));
     for (const target of [...this.tops.keys()]) this.tops.delete(target);
     for (const { targetDev, backing } of overlays)
       state.overlays[targetDev] = this.#overlay(targetDev, backing.path);
@@ -166,6 +173,17 @@ class FakeNode {
     this.metadata = lastingMetadata(this.metadata);
   }
 
+  /** Nobody goes on with a deletion: its jobs are ended, and that is noted. */
+  stop(): void {
+    const above = [...this.jobs.values()].map(job => job.above);
+    const looseLayers = this.metadata.looseLayers?.map(
+      (loose): LooseLayer =>
+        above.includes(loose.merging ?? '') && loose.stage === 'live' ? { ...loose, stage: 'begun' } : loose,
+    );
+    this.metadata = { ...this.metadata, ...(looseLayers ? { looseLayers } : {}) };
+    this.jobs.clear();
+  }
+
   #rename({ above, layer }: { above: string; layer: string }): void {
     for (const state of this.states)
       for (const [target, path] of Object.entries(state.frozen))
@@ -228,7 +246,13 @@ class FakeNode {
 
 const NOW = new Date(0);
 
-function remove(node: FakeNode, name: string, random: (below: number) => number): void {
+/** @param mayStop it may be given up half-way */
+function remove(
+  node: FakeNode,
+  name: string | null,
+  random: (below: number) => number,
+  mayStop = false,
+): void {
   const before = node.reading(name);
   let isCrashed = false;
   for (let steps = 0; ; steps++) {
@@ -236,15 +260,25 @@ function remove(node: FakeNode, name: string, random: (below: number) => number)
     const isNamed = !isCrashed || node.states.some(state => state.name === name);
     const goal = { name: isNamed ? name : null, countsAsDeletion: true };
     const step = nextMergeStep(node.picture(), goal, NOW);
-    if (step.do === 'done') break;
+    if (step.do === 'done') {
+      // of a disk that is detached only its user knows what was to come back
+      const gone = (step.left ?? []).filter(text => text.includes('is not there'));
+      expect(gone.filter(text => !node.detached.has(text.split(' ')[0]!))).toEqual([]);
+      break;
+    }
     const isWhole = random(5) > 0;
     node.act(step, isWhole);
     expect({ step, reading: node.reading(name) }).toEqual({ step, reading: before });
     if (!isWhole) {
       isCrashed = true;
+      if (mayStop && step.do !== 'pivot' && random(3) === 0) {
+        node.stop();
+        return;
+      }
       // the guest may have been stopped or started while nobody looked; its jobs die with it
       if (random(3) === 0) {
         node.turn();
+        if (step.do === 'pivot') node.isUnsure = true;
       }
     }
   }
@@ -264,7 +298,7 @@ function live(node: FakeNode, random: (below: number) => number, steps: number):
         break;
       case 2:
       case 3:
-        if (state && removalRefusal(node.picture(), state) === null) remove(node, state.name, random);
+        if (state && removalRefusal(node.picture(), state) === null) remove(node, state.name, random, true);
         break;
       case 4:
         if (state && revertRefusal(node.picture(), state) === null) revert(node, state);
@@ -308,6 +342,16 @@ describe('random histories', () => {
     node.add('vdb');
     live(node, random, 60);
     for (const name of node.states.map(state => state.name)) remove(node, name, random);
+    remove(node, null, random);
+    // nobody has a layer that nobody uses
+    const used = [...node.tops.values(), ...node.detached].flatMap(top => filesFrom(node.picture(), top));
+    const goal = { name: null, countsAsDeletion: true };
+    const { left = [] } = nextMergeStep(node.picture(), goal, NOW) as { left?: string[] };
+    const layers = [...node.files]
+      .filter(([, file]) => file.backing !== null)
+      .map(([path]) => path)
+      .filter(path => !left.some(text => text.startsWith(`${path} (`)));
+    if (!node.isUnsure) expect(layers.filter(path => !used.includes(path))).toEqual([]);
     // each disk is one file again, but for what detached disks stand on
     for (const top of node.tops.values()) {
       const below = node.files.get(top)!.backing;

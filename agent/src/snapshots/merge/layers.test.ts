@@ -103,10 +103,55 @@ test('before the upper file goes, that it was merged is noted in the definition'
   expect(second).toMatchObject({ do: 'remove_file', path: ABOVE });
 });
 
-test('two loose layers that nobody uses go from the top', () => {
-  const looseLayers = [merging('begun'), { targetDev: 'vda', path: ABOVE!, overlay: true }];
-  const steps = stepsOf(picture({ files: all, config: new Map([['vda', BASE!]]) }, looseLayers));
-  expect(removed(steps)).toEqual([ABOVE, LAYER]);
+test.each(['begun', 'merged'] as const)(
+  'two loose layers that nobody uses go from the top, be the one merged into the other or not (%s)',
+  stage => {
+    const looseLayers = [merging(stage), { targetDev: 'vda', path: ABOVE!, overlay: true }];
+    const steps = stepsOf(picture({ files: all, config: new Map([['vda', BASE!]]) }, looseLayers));
+    expect([removed(steps), steps.at(-1)]).toEqual([[ABOVE, LAYER], { do: 'done' }]);
+  },
+);
+
+test.each([
+  ['there', all],
+  ['gone', new Map([...all].filter(([path]) => path !== ABOVE))],
+])(
+  'a merge into what a state keeps comes to its end before the state goes: its upper file is %s',
+  (_, files) => {
+    const states = [OLDER, stateOf('newer', LAYER!, OVERLAY!)];
+    const config = new Map([['vda', BASE!]]);
+    const steps = stepsOf(picture({ files, states, config }, [merging('merged')]), 'newer');
+    expect([steps.filter(step => step.do !== 'note'), steps.at(-1)]).toEqual([
+      [
+        ...(files === all ? [{ do: 'remove_file', path: ABOVE, heirs: [LAYER] }] : []),
+        { do: 'forget', name: 'newer' },
+        { do: 'remove_file', path: LAYER },
+        { do: 'done' },
+      ],
+      { do: 'done' },
+    ]);
+  },
+);
+
+test('what stands on its lower file no more, since that was itself merged, is merged into nothing', () => {
+  const files = new Map<string, string | null>([[BASE!, null], [LAYER!, BASE!], [ABOVE!, BASE!], [OVERLAY!, ABOVE!]]); // biome-ignore format: a tree
+  const steps = stepsOf(picture({ files, config: new Map([['vda', OVERLAY!]]) }, [merging('begun')]));
+  expect([removed(steps), steps.at(-1)]).toEqual([[LAYER], { do: 'done' }]);
+});
+
+test('the file of a detached disk is merged into nothing, though an upper one was left out of it', () => {
+  const looseLayers = [{ targetDev: 'vda', path: BASE!, overlay: false }, merging('begun')];
+  const files = new Map([...all, ['/p/other', null] as const]);
+  const config = new Map([['vda', '/p/other']]);
+  const steps = stepsOf(picture({ states: [], files, config }, looseLayers));
+  expect(steps).toEqual([{ do: 'done' }]);
+});
+
+test('the first file of a disk that the VM has no more has what was merged into it: nothing is left to be told', () => {
+  const first: LooseLayer = { ...merging('merged'), path: BASE!, overlay: false };
+  const other = { files: new Map([[BASE!, null], ['/p/other', null]]), config: new Map([['vda', '/p/other']]) }; // biome-ignore format: one line
+  const steps = stepsOf(picture({ ...other, states: [] }, [first]));
+  expect(steps.map(step => step.do)).toEqual(['note', 'done']);
 });
 
 test('a layer whose merge is not known to be done holds up no deletion, and is told', () => {

@@ -37,19 +37,21 @@ export function stepOfLayer(picture: ChainPicture, loose: LooseLayer): MergeStep
     return stepOfMerge(picture, { ...loose, merging }, merging);
   if (isTop(picture, path) || keepersOf(picture, path).length > 0) return withoutLoose(picture, loose);
   const readers = readersOf(picture, path);
+  // a disk's first file is not ours to remove
+  const isFirst = picture.files.get(path) === null;
   if (merging !== undefined) {
+    if (readers.length > 0) return noteLoose(picture, loose, withoutMerging(loose));
     // it may have what the removed one had, and whoever used that may come back
-    return readers.length === 0 ? undefined : noteLoose(picture, loose, withoutMerging(loose));
+    return isFirst && loose.stage === 'merged' ? withoutLoose(picture, loose) : undefined;
   }
   // what is on its way into the layer below must not change any more
   const isMerging = (picture.metadata.looseLayers ?? []).some(other => other.merging === path);
   if (isMerging || picture.foreign.has(path) || readers.length > 1) return undefined;
   const [above] = readers;
   if (above === undefined) {
-    // the end of a branch that nobody came back to; a disk's first file is not ours to remove
-    const isOverlay = picture.files.get(path) !== null;
-    if (isOverlay && absentFile(picture) !== undefined) return undefined;
-    return isOverlay ? { do: 'remove_file', path } : withoutLoose(picture, loose);
+    // the end of a branch that nobody came back to
+    if (isFirst) return withoutLoose(picture, loose);
+    return absentFile(picture) === undefined ? { do: 'remove_file', path } : undefined;
   }
   if (picture.foreign.has(above) || !isNeeded(picture, above)) return undefined;
   return noteLoose(picture, loose, { ...loose, merging: above, stage: firstStage(picture, above) });
@@ -82,14 +84,12 @@ type Merging = LooseLayer & { merging: string };
 
 /**
  * Whether this domain needs the file. The file of a detached disk belongs to its owner, and what it stands on stays as it is; a
- * loose layer on which nothing stands is removed on its own.
+ * loose layer on which nothing stands, but for what is to be merged into it first, is removed on its own.
  */
 function isNeeded(picture: ChainPicture, path: string): boolean {
-  return (
-    isTop(picture, path) ||
-    keepersOf(picture, path).length > 0 ||
-    (isLoose(picture, path) && readersOf(picture, path).length > 0)
-  );
+  if (isTop(picture, path) || keepersOf(picture, path).length > 0) return true;
+  const loose = picture.metadata.looseLayers?.find(layer => layer.path === path);
+  return loose !== undefined && readersOf(picture, path).some(reader => reader !== loose.merging);
 }
 
 const isLoose = ({ metadata }: ChainPicture, path: string): boolean =>
@@ -118,8 +118,11 @@ function stepOfMerge(picture: ChainPicture, loose: Merging, above: string): Merg
   const others = readersOf(picture, layer).filter(reader => reader !== above);
   const states = keepersOf(picture, above).map(state => state.name);
   const offline = { do: 'commit_offline', targetDev, layer, above, readers, states } as const;
-  if (isTop(picture, above) || readers.length > 0)
-    return stepOfUsed(picture, loose, offline, others.length > 0);
+  const isUsed = isTop(picture, above) || readers.length > 0;
+  // the lower one was itself merged meanwhile: a commit would go into what is below
+  if (picture.files.get(above) !== layer && (isUsed || states.length > 0))
+    return noteLoose(picture, loose, withoutMerging(loose));
+  if (isUsed) return stepOfUsed(picture, loose, offline, others.length > 0);
   const isInPlace = isTop(picture, layer) || others.length > 0;
   const merged = isMerged(picture, loose);
   if (isInPlace && !merged) return undefined;
@@ -127,8 +130,12 @@ function stepOfMerge(picture: ChainPicture, loose: Merging, above: string): Merg
     return isInPlace
       ? { do: 'rename', states, layer, above }
       : (noteStage(picture, loose, 'begun') ?? offline);
-  const isDone = stage === 'merged' || isInPlace || (merged && keepersOf(picture, layer).length > 0);
-  if (!isDone) return isLoose(picture, above) ? noteLoose(picture, loose, withoutMerging(loose)) : undefined;
+  const isKept = keepersOf(picture, layer).length > 0;
+  const isDone = stage === 'merged' || isInPlace || (merged && isKept);
+  // states have kept both, and nobody uses either: ends of a branch
+  if (isLoose(picture, above) && (!isDone || !(isInPlace || isKept)))
+    return noteLoose(picture, loose, withoutMerging(loose));
+  if (!isDone) return undefined;
   // durably, in the definition that no longer names it: what only libvirt remembers is gone with libvirt
   const removal: MergeStep = { do: 'remove_file', path: above, heirs: [layer, ...others] };
   return noteStage(picture, loose, 'merged', loose.reader) ?? removal;

@@ -53,6 +53,12 @@ function isNative({ deleting, internalDisks, memory }: SavedState): boolean {
 
 function stepOfState(picture: ChainPicture, state: SavedState, goal: MergeGoal, now: Date): MergeStep {
   const kept = isNative(state) ? [] : keptFiles(state);
+  // without the state nobody knows any more whose the file is into which another one was merged
+  for (const loose of picture.metadata.looseLayers ?? []) {
+    const isInto = loose.merging !== undefined && kept.some(({ path }) => path === loose.path);
+    const step = isInto ? stepOfLayer(picture, loose) : undefined;
+    if (step) return step;
+  }
   const layers = kept.map(file => ({ ...file, overlay: typeof picture.files.get(file.path) === 'string' }));
   const id = savedStateId(picture.domainId, state);
   const statesDeleted = goal.countsAsDeletion ? { statesDeleted: now } : {};

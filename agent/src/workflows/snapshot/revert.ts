@@ -15,6 +15,7 @@ import {
   planRevert,
   type RevertPlan,
   revertedDomain,
+  revertedMetadata,
   revertRefusal,
   type SavedState,
   savedStateId,
@@ -131,7 +132,7 @@ async function exchange(
   context: OperationContext,
 ): Promise<void> {
   const libvirt = dependencies.libvirt();
-  const metadata = { ...picture.metadata, statesDeleted };
+  const metadata = revertedMetadata(picture, plan, statesDeleted);
   const reverted = revertedDomain(state, plan, metadata, firmware);
   await context.step('stop', () => stopDomain(domain));
   await context.step('define', async () => {
