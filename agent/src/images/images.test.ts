@@ -10,12 +10,19 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { basename, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
 import { NO_OTHER_NODES, type OtherNodes } from '../other-nodes.ts';
 import { samplePool } from '../pools/sample-pool.ts';
-import { definitionsOf, type ImageQuestion, PendingAnswers, removeImages, replaceImages } from './index.ts';
+import {
+  definitionsOf,
+  filesOfDomain,
+  type ImageQuestion,
+  PendingAnswers,
+  removeImages,
+  replaceImages,
+} from './index.ts';
 
 const OWNER = '11111111-2222-4333-8444-555555555555';
 const OTHER = '21111111-2222-4333-8444-555555555555';
@@ -161,6 +168,70 @@ test('what a domain refers to is asked anew at each removal, however often its t
   expect(await left(using('b'), 'b')).toBe(1);
   expect(await left(using('b'), 'a')).toBe(0);
   expect([existsSync(at('a.qcow2')), existsSync(at('b.qcow2'))]).toEqual([false, true]);
+});
+
+describe('what goes with a domain and its disks', () => {
+  const STATE = 'vm.vda.state-31111111-2222-4333-8444-555555555555.qcow2';
+
+  /** Images that stand on one another, the first one on nothing. */
+  function chain(...names: string[]): void {
+    for (const [index, name] of names.entries()) image(name, names[index - 1]);
+  }
+
+  async function files(domain: Omit<Scripted, 'id'>) {
+    const [found] = await node({ id: OWNER, ...domain }).domains();
+    const pools = [samplePool('one', { path: directory })];
+    const { own, below } = await filesOfDomain(found!, pools, path => path.includes('.state-'));
+    return { own: own.map(path => basename(path)), below: below.map(path => basename(path)) };
+  }
+
+  test('not the image that its disk was made on, though nothing else stands on it', async () => {
+    chain('golden.qcow2', 'vm.qcow2', 'one.qcow2');
+    expect(await files({ disks: { vda: 'vm.qcow2' } })).toEqual({
+      own: ['vm.qcow2'],
+      below: ['golden.qcow2'],
+    });
+    const states = [{ disks: { vda: 'vm.qcow2' }, overlays: { vda: 'one.qcow2' } }];
+    expect(await files({ disks: { vda: 'one.qcow2' }, states })).toEqual({
+      own: ['one.qcow2', 'vm.qcow2'],
+      below: ['golden.qcow2'],
+    });
+  });
+
+  test('what a saved state kept that libvirt forgot, by the name of what was made for it', async () => {
+    chain('golden.qcow2', 'vm.qcow2', STATE);
+    expect(await files({ disks: { vda: STATE } })).toEqual({
+      own: ['vm.qcow2', STATE].sort(),
+      below: ['golden.qcow2'],
+    });
+  });
+
+  test('not what others have put a layer on without a word', async () => {
+    chain('vm.qcow2', 'vm.snap1');
+    expect(await files({ disks: { vda: 'vm.snap1' } })).toEqual({ own: ['vm.snap1'], below: ['vm.qcow2'] });
+  });
+
+  test('what deleted saved states have left, be it below its disks or not', async () => {
+    chain('golden.qcow2', 'vm.qcow2', 'vm.snap1', 'top.qcow2');
+    chain('branch.qcow2', 'merging.qcow2');
+    const loose = (name: string, rest: string) =>
+      `<v:loose-layer target='vda' path='${at(name)}' overlay='yes' ${rest}/>`;
+    const metadata =
+      loose('vm.qcow2', '') + loose('branch.qcow2', `merging='${at('merging.qcow2')}' stage='begun'`);
+    expect(await files({ disks: { vda: 'top.qcow2' }, metadata })).toEqual({
+      own: ['branch.qcow2', 'merging.qcow2', 'top.qcow2', 'vm.qcow2', 'vm.snap1'],
+      below: ['golden.qcow2'],
+    });
+  });
+
+  test('nothing of its template, which is no surprise', async () => {
+    chain('golden.qcow2', STATE, 'clone.qcow2');
+    const metadata = `<v:parent id='${OTHER}' version='1'/>`;
+    expect(await files({ disks: { vda: 'clone.qcow2' }, metadata })).toEqual({
+      own: ['clone.qcow2'],
+      below: [],
+    });
+  });
 });
 
 test('a domain that cannot be read keeps whatever it names and those stand on, and no more', async () => {

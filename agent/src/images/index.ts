@@ -13,6 +13,7 @@ export type { ImageDependencies, ImageQuestion } from './judge.ts';
 export {
   chainOf,
   type Definition,
+  type DomainFiles,
   definitionsOf,
   filesMentionedIn,
   filesOfDomain,

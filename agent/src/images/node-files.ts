@@ -18,30 +18,62 @@ import { listSnapshots, snapshotXml } from '../libvirt/domains.ts';
 import { isNoDomain, isPassing } from '../libvirt/errors.ts';
 import { BACKUPS_DIR, isInside, type PoolRecord, pathOf, pathOfVolume, poolOfPath } from '../pools/index.ts';
 
+/** Files of a domain that lie inside a data pool that may be written, outside its `backups/`. Real paths. */
+export interface DomainFiles {
+  /** Those that are the domain's. */
+  own: string[];
+  /** Images below them of which nothing says that they were made for it. Those of a thin clone's template are not told. */
+  below: string[];
+}
+
 /**
- * The files that are a domain's: every layer of its disks and of its saved states with their memory files, as far as they
- * lie inside a data pool that may be written, outside its `backups/`. Who else uses them is asked by who removes them.
- * @returns real paths
+ * What a domain's disks and saved states, with their memory files, consist of. What a disk stands on is the domain's own as far down as its
+ * saved states know of it or did: a further image may be the base of many disks, though of no other one just now. Who else uses the files
+ * is asked by who removes them.
+ * @param isOverlay whether a file is called like one that was made for a saved state
  * @throws LibvirtError; VirtkeepError xml_invalid
  */
-export async function filesOfDomain(domain: Domain, pools: readonly PoolRecord[]): Promise<string[]> {
+export async function filesOfDomain(
+  domain: Domain,
+  pools: readonly PoolRecord[],
+  isOverlay: (path: string) => boolean,
+): Promise<DomainFiles> {
   const own = new Set<string>();
-  const templates = new Set<string>();
-  for (const { config, overlays, memory, unread } of await definitionsOf(domain)) {
+  const chains: { files: string[]; isClone: boolean }[] = [];
+  for (const definition of await definitionsOf(domain)) {
+    const { config, unread } = definition;
     if (unread) throw unread.error;
-    for (const path of [...overlays, ...memory]) own.add(await realOr(path));
+    for (const path of namedAsOwn(definition)) own.add(await realOr(path));
     for (const disk of config?.disks ?? []) {
       if (disk.device !== 'disk' || disk.shareable) continue;
       // lent by another domain: its clone goes when the loan ends
       if (isLent(disk, config!.metadata)) continue;
-      const chain = await chainOf(disk, pools);
-      for (const path of chain) own.add(path);
-      if (config?.metadata.parent && chain.length > 1) templates.add(chain.at(-1)!);
+      const files = await chainOf(disk, pools);
+      chains.push({ files, isClone: config!.metadata.parent !== undefined });
+      for (const top of files.slice(0, 1)) own.add(top);
     }
   }
-  const found: string[] = [];
-  for (const path of own) if (!templates.has(path) && (await isOurs(path, pools))) found.push(path);
-  return found.sort();
+  const below = new Set<string>();
+  for (const { files, isClone } of chains) {
+    let ownCount = files.findLastIndex(path => own.has(path)) + 1;
+    while (ownCount < files.length && isOverlay(files[ownCount - 1]!)) ownCount += 1;
+    for (const path of files.slice(0, ownCount)) own.add(path);
+    if (!isClone) for (const path of files.slice(ownCount)) below.add(path);
+  }
+  const ours: string[] = [];
+  for (const path of new Set([...own, ...below])) if (await isOurs(path, pools)) ours.push(path);
+  ours.sort();
+  return { own: ours.filter(path => own.has(path)), below: ours.filter(path => !own.has(path)) };
+}
+
+/** What saved states name as made for them, and what those that were deleted have left. */
+function namedAsOwn({ config, isPresent, overlays, memory }: Definition): string[] {
+  const loose = (isPresent && config?.metadata.looseLayers) || [];
+  return [
+    ...overlays,
+    ...memory,
+    ...loose.flatMap(({ path, merging }) => [path, ...(merging ? [merging] : [])]),
+  ];
 }
 
 export interface NodeFiles {

@@ -298,6 +298,21 @@ describe('removal', () => {
     expect(await lab.world.node.virsh('list', '--all', '--name')).not.toContain('gone');
   });
 
+  test('leaves the image that its disk was made on, and says so', async () => {
+    const golden = await makeDataDisk(join(poolPath(), 'golden.qcow2'));
+    const mine = await makeDataDisk(join(poolPath(), 'on-golden.qcow2'), { backing: golden });
+    const guest = await lab.world.defineTiny({ name: 'on-golden', disks: [{ path: mine }] });
+    await lab.world.node.virsh('snapshot-create-as', 'on-golden', 'one', '--disk-only');
+    const overlay = (await guest.disks()).vda!;
+    const [domainId, operationId] = [await guest.uuid(), newId()];
+    const started = lab.domains.remove({ operationId, domainId, full: true, force: false }, CALL);
+    expect(await lab.ended(started)).toEqual({ removed: [mine, overlay].sort() });
+    expect(lab.runner.get(operationId).warnings).toEqual([
+      `${golden} was left: a disk of the VM stands on it, but nothing says that it was made for this VM.`,
+    ]);
+    expect([golden, mine, overlay].map(path => existsSync(path))).toEqual([true, false, false]);
+  });
+
   test('leaves the files of a domain that still exists, and those that another took', async () => {
     const guest = await lab.world.defineTiny({ name: 'stays' });
     const paths = [(await guest.disks()).vda!];

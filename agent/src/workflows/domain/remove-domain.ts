@@ -8,6 +8,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { filesOfDomain, type ImageDependencies, imagesInUse, removeImages } from '../../images/index.ts';
 import { findDomain, fromDomain } from '../../libvirt/domains.ts';
+import { isStateOverlay } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import { refuseWithClones } from '../family/family.ts';
 import { keptFirmwareFiles } from '../firmware/state-firmware.ts';
@@ -55,13 +56,15 @@ export function removeDomain(dependencies: RemoveDependencies, request: RemoveRe
   };
 }
 
-/** The domain's files but for those that others use, or may use. */
+/** The domain's files but for those that others use, or may use, and images that may be the base of others. */
 async function unusedFiles(
   dependencies: RemoveDependencies,
   domain: Domain,
   { signal, warn }: Pick<OperationContext, 'signal' | 'warn'>,
 ): Promise<string[]> {
-  const files = await filesOfDomain(domain, await dependencies.pools(signal));
+  const { own: files, below } = await filesOfDomain(domain, await dependencies.pools(signal), isStateOverlay);
+  for (const path of below)
+    warn(`${path} was left: a disk of the VM stands on it, but nothing says that it was made for this VM.`);
   const question = { ownerId: domain.uuid, leaving: [domain.uuid], signal };
   const left = await imagesInUse(dependencies, files, question);
   for (const { text } of left) warn(text);

@@ -41,7 +41,7 @@ export function addChanges(program: Command): void {
   vms
     .command('remove <vm>')
     .description('remove a VM with its saved states; its backups stay')
-    .option('--disks', 'also its disks inside data pools')
+    .option('--disks', 'also its disks inside data pools, not images on which they were made')
     .option('--force', 'also when it runs')
     .action(async (nameOrId: string, options: { disks?: boolean; force?: boolean }, command: Command) => {
       const json = isJson(command);

@@ -276,7 +276,11 @@ function changeRoutes(app: App, services: Services): void {
         querystring: AsyncQuery,
         body: body(
           {
-            full: Type.Optional(Type.Boolean({ description: 'also its disks inside data pools' })),
+            full: Type.Optional(
+              Type.Boolean({
+                description: 'also its disks inside data pools, not images on which they were made',
+              }),
+            ),
             force: Type.Optional(Type.Boolean({ description: 'also when it runs' })),
           },
           { full: true },

@@ -464,7 +464,7 @@ export interface SetPowerRequest {
 export interface RemoveDomainRequest {
   operationId: string;
   domainId: string;
-  /** With its disks (only files inside data pools that no other domain uses). */
+  /** With its disks: files inside data pools that no other domain uses, not images on which they were made (warnings). */
   full: boolean;
   /** Also when running. */
   force: boolean;
