@@ -10,7 +10,7 @@ import { databaseTarget, passwordIn } from './database-target.ts';
 import { KEY_NAMES, type KeyName, keyFiles } from './keys/keys.ts';
 import { keyFileOf, openKeys } from './keys/open-keys.ts';
 import { openSealedKeys } from './keys/sealed-keys.ts';
-import { copyDatabase } from './store/copy.ts';
+import { type CopiedTable, copyDatabase } from './store/copy.ts';
 import { openDatabase } from './store/database.ts';
 import { LEASE_TABLE, LeaseTable } from './store/lease-table.ts';
 import { openPostgres } from './store/postgres.ts';
@@ -105,23 +105,21 @@ async function copyAll(
   try {
     const keys = to.kind === 'sqlite' ? await keysForFiles(config, source) : new Map<KeyName, Buffer>();
     const target = await openDatabase(to);
+    const told = ({ table, rows, changedTexts }: CopiedTable) => {
+      const changed =
+        changedTexts > 0
+          ? `; in ${changedTexts} texts \\ufffd stands for NUL, which PostgreSQL does not keep`
+          : '';
+      say(`${table}: ${rows} rows${changed}`);
+    };
     try {
-      await copyDatabase(source, target, ({ table, rows, changedTexts }) => {
-        const changed =
-          changedTexts > 0
-            ? `; in ${changedTexts} texts \\ufffd stands for NUL, which PostgreSQL does not keep`
-            : '';
-        say(`${table}: ${rows} rows${changed}`);
+      await copyDatabase(source, target, told, async rows => {
+        if (to.kind === 'sqlite') await putKeysIntoFiles(config, keys, await lastEpoch(from));
+        // as the first controller would, from the state directory of this machine
+        else if (from.kind === 'sqlite') await sealKeys(config, rows);
       });
-      // as the first controller would, from the state directory of this machine
-      if (from.kind === 'sqlite' && to.kind === 'postgres') await sealKeys(config, target);
     } finally {
       await target.destroy();
-    }
-    if (to.kind === 'sqlite') {
-      for (const [name, key] of keys) await keyFiles(config.state_dir).write(name, key);
-      const epoch = await lastEpoch(from);
-      if (epoch > 0) await followWith(config.state_dir, epoch);
     }
   } finally {
     await source.destroy();
@@ -150,6 +148,12 @@ async function keysForFiles(config: ControllerConfig, source: Database): Promise
     if (key) found.set(name, key);
   }
   return found;
+}
+
+/** A controller that found the rows without them would make itself another authority, which no node takes. */
+async function putKeysIntoFiles({ state_dir }: ControllerConfig, keys: Sealed, epoch: number): Promise<void> {
+  for (const [name, key] of keys) await keyFiles(state_dir).write(name, key);
+  if (epoch > 0) await followWith(state_dir, epoch);
 }
 
 const sealKeys = (config: ControllerConfig, target: Database) =>

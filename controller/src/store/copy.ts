@@ -29,6 +29,7 @@ export interface CopiedTable {
 /**
  * Nobody writes to either of them meanwhile.
  * @param tell is called after each table, before anything of it is there for good
+ * @param beside puts in its place what belongs to the rows and is none of them; they are there for good only with that
  * @throws database_in_use, when a controller serves one of them; database_not_empty; database_copy_differs. The target is then as empty as
  *   it was.
  */
@@ -36,6 +37,7 @@ export async function copyDatabase(
   source: Database,
   target: Database,
   tell: (copied: CopiedTable) => void,
+  beside: (to: Database) => Promise<void> = async () => {},
 ): Promise<void> {
   for (const db of [source, target]) if (await isServed(db)) throw new VirtkeepError('database_in_use');
   await source.transaction().execute(from =>
@@ -43,6 +45,7 @@ export async function copyDatabase(
       for (const trx of [from, to]) await keepOthersOut(trx);
       await requireEmpty(to);
       for (const table of tablesFor(source, target)) tell(await copyTable(from as never, to as never, table));
+      await beside(to);
     }),
   );
 }

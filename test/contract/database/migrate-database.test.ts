@@ -1,6 +1,6 @@
 /** `virtkeep-controller migrate-database`, there and back, with a server of its own. */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
@@ -10,10 +10,11 @@ import { keyFiles } from '../../../controller/src/keys/keys.ts';
 import { openKeys } from '../../../controller/src/keys/open-keys.ts';
 import { migrateDatabase } from '../../../controller/src/migrate-database.ts';
 import { openDatabase } from '../../../controller/src/store/database.ts';
+import { LeaseTable } from '../../../controller/src/store/lease-table.ts';
 import type { Database } from '../../../controller/src/store/schema.ts';
 import { SERVING } from '../../../controller/src/store/served.ts';
 import { TABLES } from '../../../controller/src/store/tables.ts';
-import { type DatabaseTarget, targetOf } from '../../../controller/src/store/target.ts';
+import { type DatabaseTarget, type PostgresTarget, targetOf } from '../../../controller/src/store/target.ts';
 import { controllerArgv } from '../../lab/controller.ts';
 import { TestPostgres } from '../../lab/postgres.ts';
 
@@ -144,6 +145,27 @@ test('the keys that several controllers share become files of the one that is al
   expect(String(await alone.read('pki/ca.key'))).toBe('shared');
 });
 
+test('rows are there for good only with the keys that belong to them, and then a repetition ends what was broken off', async () => {
+  const config = configSchema.parse({ state_dir: directory, database: url });
+  await withDatabase(targetOf(url), async db => {
+    await (await openKeys(config, db)).write('pki/ca.key', 'shared');
+    await db.insertInto('revoked_sessions').values({ jti: 'there', expires_on: '' }).execute();
+  });
+  const lease = new LeaseTable(targetOf(url) as PostgresTarget);
+  await lease.take({ holder: 'h', name: 'h' }, await lease.read());
+  await lease.close();
+  // one that is there and empty; its number, which comes after the keys, cannot be written
+  await withDatabase(targetOf(fileOf()), async () => {});
+  mkdirSync(fileOf('controller-epoch'));
+  await expect(migrate(fileOf(), { database: url })).rejects.toThrow('controller-epoch');
+  expect((await rowsOf(fileOf())).revoked_sessions).toEqual([]);
+  expect(String(await keyFiles(directory).read('pki/ca.key'))).toBe('shared');
+  rmdirSync(fileOf('controller-epoch'));
+  await migrate(fileOf(), { database: url });
+  expect((await rowsOf(fileOf())).revoked_sessions).toHaveLength(1);
+  expect(readFileSync(fileOf('controller-epoch'), 'utf8')).toBe('2\n');
+});
+
 test('a NUL, which PostgreSQL does not keep, is told of', async () => {
   await withDatabase(targetOf(fileOf()), db =>
     db.insertInto('revoked_sessions').values({ jti: 'a\0', expires_on: '' }).execute(),
@@ -186,6 +208,13 @@ describe('nothing is copied', () => {
       msgKey: 'database_copy_differs',
       params: { table: 'notifications', columns: 'reason' },
     });
+    expect(await rows()).toEqual([]);
+  });
+
+  test('when the keys cannot be sealed', async () => {
+    await fill(fileOf());
+    writeFileSync(fileOf('cluster.key'), 'short');
+    await expect(migrate(url)).rejects.toThrow('cluster.key');
     expect(await rows()).toEqual([]);
   });
 
