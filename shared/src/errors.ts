@@ -194,7 +194,7 @@ export const ERRORS = {
   ),
   idempotency_answer_gone: fixed(
     '40959',
-    'This request was carried out before under this idempotency key; its answer is not stored, and no longer at hand. Use a new key to carry it out again.',
+    'This request was carried out before under this idempotency key, or may have been; its answer is not at hand. Look at what there is now, and use a new key to carry it out again.',
   ),
   idempotency_conflict: fixed('40902', 'This idempotency key was used with another request. Use a new key.'),
   pool_kind_unsupported: fixed(
@@ -594,10 +594,7 @@ export const ERRORS = {
   draining: passing('50301', 'The service is shutting down and takes no new work.'),
   libvirt_unreachable: passing('50302', 'libvirt at {uri} is not reachable: {reason}.'),
   overloaded: passing('50303', 'The service is overloaded. Try again shortly.'),
-  outcome_unknown: passing(
-    '50304',
-    'The node {node} is gone; the outcome of the task is not known until it returns.',
-  ),
+  outcome_unknown: passing('50304', 'The node {node} is gone; the outcome is not known until it returns.'),
   operation_unknown: passing(
     '50305',
     'The node {node} does not know the operation: the request never reached it, or its journal was lost. Look at the result, then send the request again.',

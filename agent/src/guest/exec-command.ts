@@ -1,5 +1,6 @@
 /** guest-exec and guest-exec-status as the product offers them (specification 2.6): the outputs decoded, the end waited for. */
 import type { Domain } from '@virtkeep/node-libvirt';
+import { isVirtkeepError } from '@virtkeep/shared/errors';
 import { untilExited } from './exec.ts';
 import type { ExecTable } from './exec-table.ts';
 import { type Capture, MAX_OUTPUT_BYTES, type ProgramStatus, startProgram } from './programs.ts';
@@ -35,8 +36,8 @@ export interface ExecOptions {
  * Starts a program and waits for its end.
  * @param args checked arguments of guest-exec. Output is captured unless `capture-output` is false: the specification's
  *   reply has it without its being asked for
- * @returns with the time over, its pid and that it has not exited
- * @throws VirtkeepError as `guestCommand`; canceled
+ * @returns with the time over, or when the guest is heard of no more, its pid and that it has not exited
+ * @throws VirtkeepError as `guestCommand`, when it was not started; canceled
  */
 export async function execCommand(
   table: ExecTable,
@@ -66,8 +67,12 @@ export async function execCommand(
   const program = await startProgram(domain, spec, { signal });
   table.add(domain.uuid, program);
   const ask = (limit: AbortSignal) => table.status(domain, program.pid, limit);
-  const status = await untilExited(ask, timeoutMs, signal);
-  if (!status.exited) return { pid: program.pid, exited: false };
+  const status = await untilExited(ask, timeoutMs, signal).catch((error: unknown) => {
+    // who is told of a failure would start it once more
+    if (signal.aborted || !isVirtkeepError(error)) throw error;
+    return undefined;
+  });
+  if (!status?.exited) return { pid: program.pid, exited: false };
   return replyOf(status);
 }
 

@@ -104,6 +104,22 @@ test('the time for a program begins when it was started, not when it was asked f
   expect(reply).toEqual({ exitcode: 1, 'out-data': 'o', exited: true });
 });
 
+test('a program that was started is told of, also when the guest is heard of no more: who is told of a failure starts it again', async () => {
+  const domain = {
+    uuid: 'vm',
+    name: 'vm',
+    agentCommand: async (request: string) => {
+      const { execute } = JSON.parse(request) as { execute: string };
+      if (execute === 'guest-exec-status') throw new Error('the guest is off');
+      return JSON.stringify({ return: { pid: 7 } });
+    },
+  } as unknown as Domain;
+  const run = (cancel: AbortSignal) =>
+    execCommand(new ExecTable(), domain, { path: 'reboot' }, { timeoutMs: 60_000, signal: cancel });
+  expect(await run(signal)).toEqual({ pid: 7, exited: false });
+  await expect(run(AbortSignal.abort())).rejects.toMatchObject({ msgKey: 'canceled' });
+});
+
 describe('what is kept of programs', () => {
   const ID = '11111111-2222-4333-8444-555555555555';
   const program = (pid: number) => ({ pid, ...CAPTURED });

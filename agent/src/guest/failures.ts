@@ -17,7 +17,7 @@ import { fromLibvirt, isNoDomain } from '../libvirt/errors.ts';
 export interface GuestRequest {
   domain: Domain;
   command: string;
-  /** The agent may take long for it, so a missing answer does not mean that the agent hangs. */
+  /** The agent was alive right before, so a missing answer does not mean that it hangs: it may be at it. */
   slow: boolean;
   /** How long an answer would have been waited for, seconds. */
   seconds: number;

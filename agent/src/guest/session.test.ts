@@ -144,6 +144,13 @@ describe('errors', () => {
     });
   });
 
+  test('a program may run that an agent does not answer for that was alive right before', async () => {
+    const { domain } = domainOf(command => (command === 'guest-ping' ? {} : SILENT));
+    await expect(guestCommand(domain, 'guest-exec', { path: 'rm' })).rejects.toMatchObject({
+      msgKey: 'guest_command_timed_out',
+    });
+  });
+
   test('an agent that hangs is given no program to run when it goes on', async () => {
     const { domain, commands } = domainOf(() => SILENT);
     await expect(guestCommand(domain, 'guest-exec', { path: 'rm' })).rejects.toMatchObject({

@@ -46,6 +46,8 @@ const SLOW = new Set([
 ]);
 /** Commands that a silent agent would carry out when it goes on, long after somebody was told that it did not answer. */
 const LASTING = new Set(['guest-exec', 'guest-ssh-add-authorized-keys', 'guest-ssh-remove-authorized-keys']);
+/** They are told from a hung agent: it is asked for a sign of life before, and one that gave it and does not answer then may be at them. */
+const isToldApart = (command: string): boolean => SLOW.has(command) || LASTING.has(command);
 /** They end with the guest, or go to sleep with it: there is an answer only when they fail. */
 const NO_REPLY = new Set([
   'guest-shutdown',
@@ -82,8 +84,7 @@ export async function guestCommand(
     if (command === 'guest-sync-delimited') return send(domain, 'guest-sync', args, limits);
     if (NO_REPLY.has(command)) return unanswered(domain, command, args, limits);
     // a hung agent is told from a slow command, and is given nothing to do later, by asking it something easy first
-    if (SLOW.has(command) || LASTING.has(command))
-      await send(domain, 'guest-ping', {}, { timeoutMs: ANSWER_TIMEOUT_MS, signal });
+    if (isToldApart(command)) await send(domain, 'guest-ping', {}, { timeoutMs: ANSWER_TIMEOUT_MS, signal });
     return send(domain, command, args, limits);
   });
 }
@@ -112,7 +113,7 @@ async function send(
   } catch (error) {
     if (signal?.aborted) throw abortReason(signal);
     const waitedMs = performance.now() - begun;
-    throw await guestFailure(error, { domain, command, slow: SLOW.has(command), seconds, waitedMs });
+    throw await guestFailure(error, { domain, command, slow: isToldApart(command), seconds, waitedMs });
   }
 }
 

@@ -49,7 +49,7 @@ async function settleKey(
   const keyed = request.idempotent;
   if (keyed === null) return;
   request.idempotent = null;
-  if (reply.statusCode >= 400) return services.idempotency.abandon(keyed);
+  if (reply.statusCode >= 400) return services.idempotency.abandon(keyed, request.errorKey);
   const answer: unknown = typeof payload === 'string' && payload !== '' ? parseExact(payload) : null;
   const store = request.routeOptions.config.secretAnswer !== true;
   await services.idempotency.complete(keyed, reply.statusCode, answer, store);

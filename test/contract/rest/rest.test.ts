@@ -447,6 +447,25 @@ describe('idempotency keys', () => {
     expect((await rest.call('POST', '/api/users/', { as: administrator, body: good })).status).toBe(200);
   });
 
+  test('a request of which nobody knows whether it was carried out is refused when it makes something', async () => {
+    const made = {
+      username: 'perhaps',
+      password: 'long enough now',
+      role: 'auditor',
+      idempotency_key: newId(),
+    };
+    const user = await rest.call('POST', '/api/users/', { as: administrator, body: made });
+    const changed = { description: 'changed', idempotency_key: newId() };
+    const change = () =>
+      rest.call('PUT', `/api/users/${user.body.id}/`, { as: administrator, body: changed });
+    await change();
+    // as after a crash
+    await rest.services.db.updateTable('idempotency').set({ status: null, answer_json: null }).execute();
+    const again = await rest.call('POST', '/api/users/', { as: administrator, body: made });
+    expect([again.status, again.body.errors[0].msg_key]).toEqual([409, 'idempotency_answer_gone']);
+    expect((await change()).status).toBe(200);
+  });
+
   test('are bounded for each user', async () => {
     rest.services.config.limits.idempotency_keys_per_user = 3;
     const send = (as: 'operator' | 'backup_service') =>

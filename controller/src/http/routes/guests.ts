@@ -29,6 +29,7 @@ const COMMAND_ERRORS = [
   'guest_argument_invalid',
   'guest_process_unknown',
   'guest_thaw_failed',
+  'outcome_unknown',
 ] as const;
 
 export const guestRoutes: RouteModule = (app, services) => {

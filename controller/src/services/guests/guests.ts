@@ -1,5 +1,5 @@
 /** Calls to guests through their agents: single commands, and reports about themselves. Each answers at once, without a task. */
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { isDeeperThan, parseExact } from '@virtkeep/shared/exact-json';
 import type { Preparation } from '@virtkeep/shared/gen/virtkeep/agent/v1/guest';
 import { guestPermission } from '@virtkeep/shared/guest-classes';
@@ -61,7 +61,8 @@ export class GuestService {
   /**
    * Runs one command.
    * @param call.args its arguments; long integers in them and in the result are kept for `JSON.stringify`
-   * @throws permission_denied, invalid_field (fargs), domain_not_found, node_unreachable, and what the node answers
+   * @throws permission_denied, invalid_field (fargs), domain_not_found, node_unreachable; outcome_unknown when the node was lost while it had
+   *   the command; and what the node answers
    */
   async run(id: string, call: GuestCommandRequest, user: Principal, signal: AbortSignal): Promise<unknown> {
     const { command, args, timeout } = call;
@@ -75,7 +76,7 @@ export class GuestService {
       timeoutSeconds: timeout,
     };
     const { resultJson } = await this.#ask({ id, command, seconds: timeout, signal }, (clients, options) =>
-      clients.guests.runCommand(request, options),
+      clients.guests.runCommand(request, options).catch(orUnknown),
     );
     return parseExact(resultJson === '' ? '{}' : resultJson);
   }
@@ -139,4 +140,10 @@ export class GuestService {
       throw error;
     }
   }
+}
+
+/** A node that is lost while it has a command may have carried it out. */
+function orUnknown(error: unknown): never {
+  if (!hasKey(error, 'node_unreachable')) throw error;
+  throw new VirtkeepError('outcome_unknown', { node: error.params.node ?? '' }, { cause: error });
 }

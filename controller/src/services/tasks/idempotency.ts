@@ -4,13 +4,14 @@
  *
  * A long action's task id is reserved with the key, before anything starts. A repetition after a crash finds the id,
  * and where the task was never written it is started under that same id, which the node knows as its operation id.
- * Only good answers are kept: a request that failed before it changed anything may be repeated under its key.
+ * Only good answers are kept: a request that failed before it changed anything may be repeated under its key. One of which nobody
+ * knows whether it was carried out is refused when it is repeated, unless it says what is to be (PUT) and may be said twice.
  *
  * Nothing of a request is stored but a keyed hash, since it may hold a password. An answer that may hold a secret stays in
  * memory for a while; later its request is refused instead of being carried out twice.
  */
 import { createHmac } from 'node:crypto';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { type ErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { parseExact } from '@virtkeep/shared/exact-json';
 import { ExpiringMap } from '@virtkeep/shared/expiring-map';
 import { newId } from '@virtkeep/shared/ids';
@@ -24,6 +25,19 @@ const MAX_SECRET_ANSWERS = 1_000;
 const MAX_SECRET_CHARACTERS = 32 * MiB;
 
 export const KEY_LIFETIME_MS = 24 * 3600 * 1000;
+
+/** Failures after which what was asked for may be done, or still be: a command that its guest has got, a row whose writing nobody confirmed. */
+const MAY_BE_DONE: ReadonlySet<string> = new Set<ErrorKey>([
+  'canceled',
+  'draining',
+  'timed_out',
+  'guest_command_timed_out',
+  'outcome_unknown',
+  'libvirt_failed',
+  'libvirt_unreachable',
+  'database_unavailable',
+  'internal',
+]);
 
 /** What a route knows of the key its request carries. */
 export interface IdempotentRequest {
@@ -107,9 +121,10 @@ export class IdempotencyService {
     }
   }
 
-  /** The request failed: the key is free again, unless a task carries it. */
-  async abandon(request: IdempotentRequest): Promise<void> {
+  /** The request failed: the key is free again, unless a task carries it, or what was asked for may be done all the same. */
+  async abandon(request: IdempotentRequest, errorKey: string | null): Promise<void> {
     try {
+      if (errorKey !== null && MAY_BE_DONE.has(errorKey)) return;
       if (request.answer === null && !(await this.#taskExists(request.taskId))) {
         await this.#db
           .deleteFrom('idempotency')
@@ -139,6 +154,9 @@ export class IdempotencyService {
       return { userId: request.userId, key: request.key, taskId, answer: null, release };
     }
     if (found.request_hash !== hash) throw new VirtkeepError('idempotency_conflict');
+    // nobody is at it: its controller ended, or it failed so that nobody knows
+    if (found.status === null && found.task_id === null && request.method === 'POST')
+      throw new VirtkeepError('idempotency_answer_gone');
     const answer = found.status === null ? null : this.#answerOf(request, found.status, found.answer_json);
     return { userId: request.userId, key: request.key, taskId: found.task_id, answer, release };
   }
