@@ -24,7 +24,7 @@ import { openDatabase } from './store/database.ts';
 import { openPostgres } from './store/postgres.ts';
 import type { Database } from './store/schema.ts';
 import type { DatabaseTarget } from './store/target.ts';
-import { serverTls } from './tls.ts';
+import { followCertificate, serverTls } from './tls.ts';
 
 const NODES_FIRST_MS = 5000;
 const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
@@ -73,7 +73,9 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   await services.load();
   const stopJanitor = startJanitor(services);
   const forwarders = turn ? [FORWARDER_ADDRESS] : [];
-  const app = await buildServer({ services, routes: ROUTES, tls: await serverTls(config, ca), forwarders });
+  const tls = await serverTls(config, ca);
+  const app = await buildServer({ services, routes: ROUTES, tls, forwarders });
+  followCertificate(app.server, tls, () => serverTls(config, ca), log);
   const endConnections = connectionEnder(app.server);
   const peers = turn && (await listenForPeers({ config, log, ca, handle: app.routing }));
 

@@ -30,7 +30,12 @@ export interface PeerServerOptions {
 export async function listenForPeers({ config, log, ca, handle }: PeerServerOptions): Promise<Server> {
   const tls = async () => {
     const own = await peerCertificate(ca, 'server');
-    return { key: own.privateKeyPem, cert: own.chainPem, ca: ca.certificatePem };
+    return {
+      key: own.privateKeyPem,
+      cert: own.chainPem,
+      ca: ca.certificatePem,
+      minVersion: 'TLSv1.3' as const,
+    };
   };
   const server = createServer(
     {
@@ -38,7 +43,6 @@ export async function listenForPeers({ config, log, ca, handle }: PeerServerOpti
       ...(await tls()),
       requestCert: true,
       rejectUnauthorized: true,
-      minVersion: 'TLSv1.3',
       handshakeTimeout: HANDSHAKE_MS,
     },
     handle,

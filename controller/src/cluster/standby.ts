@@ -13,7 +13,7 @@ import type { ControllerConfig } from '../config.ts';
 import { limitBodyTimes, limitConnections, timeLimits } from '../http/connections.ts';
 import { answerClientError } from '../http/errors.ts';
 import type { CertificateAuthority } from '../pki/index.ts';
-import { serverTls } from '../tls.ts';
+import { followCertificate, MIN_TLS, serverTls } from '../tls.ts';
 import { type ActingPlace, Forwarder } from './forwarder.ts';
 import { type ForwardingAgents, forwardingAgents, PEER_RENEWAL_MS } from './peer-tls.ts';
 
@@ -89,13 +89,15 @@ export class Standby {
 
   async #listen(): Promise<Server> {
     const { config, log } = this.#options;
-    const tls = await serverTls(config, await this.#authorityNow());
+    const tlsNow = async () => serverTls(config, await this.#authorityNow());
+    const tls = await tlsNow();
     const handle = (request: IncomingMessage, response: ServerResponse) =>
       request.url === '/healthz' ? this.#lives(response) : this.#forwarder.handle(request, response);
     const times = timeLimits(config);
     const server = tls
-      ? createHttps({ ...tls, ...times, minVersion: 'TLSv1.2' }, handle)
+      ? createHttps({ ...tls, ...times, minVersion: MIN_TLS }, handle)
       : createHttp(times, handle);
+    followCertificate(server, tls, tlsNow, log);
     server.on('clientError', answerClientError);
     limitConnections(server, config);
     limitBodyTimes(server, config);

@@ -8,6 +8,7 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import Fastify from 'fastify';
 import type { Services } from '../services/services.ts';
+import { MIN_TLS } from '../tls.ts';
 import { type App, type RouteModule, scope } from './app.ts';
 import { registerAudit } from './audit.ts';
 import { authorize } from './auth.ts';
@@ -117,7 +118,7 @@ function createApp({ services, tls, forwarders = [] }: ServerDependencies): App 
       ? Fastify({ ...options, http: times })
       : Fastify({
           ...options,
-          https: { ...tls, ...times, handshakeTimeout: times.headersTimeout, minVersion: 'TLSv1.2' },
+          https: { ...tls, ...times, handshakeTimeout: times.headersTimeout, minVersion: MIN_TLS },
         });
   return app as unknown as App;
 }
