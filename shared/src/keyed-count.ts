@@ -11,6 +11,11 @@ export class KeyedCount {
     return this.#counts.get(key) ?? 0;
   }
 
+  /** Those of which there is any. */
+  keys(): Iterable<string> {
+    return this.#counts.keys();
+  }
+
   /** Counts one more. @returns what takes it back; harmless when repeated. */
   add(key: string): () => void {
     this.#change(key, 1);

@@ -1,7 +1,11 @@
 /** What must not grow with the number of nodes and VMs, told without a clock: statements, and how the database goes about them. */
 import { afterAll, beforeAll, describe, expect, jest, test } from '@jest/globals';
 import { cleanUp } from '../../../controller/src/janitor.ts';
+import { BackupFiles } from '../../../controller/src/services/backup-files/backup-files.ts';
+import { archiveIdOfRow } from '../../../controller/src/services/backup-files/identity.ts';
 import { DomainMap } from '../../../controller/src/services/inventory/domain-map.ts';
+import { KeptFiles } from '../../../controller/src/services/schedules/kept-files.ts';
+import { ScheduleStore } from '../../../controller/src/services/schedules/store.ts';
 import { openDatabase } from '../../../controller/src/store/database.ts';
 import { idOf, ownPool, SHARED_POOL } from '../../scale/seeded.ts';
 import { scansOf } from './scans.ts';
@@ -185,6 +189,55 @@ test('a scan that finds what was known writes nothing of it', async () => {
   });
   expect(asked.filter(writesTo('files'))).toEqual([]);
   expect(asked.filter(text => text.includes('"files"')).length).toBeLessThan(10);
+});
+
+test('room for a backup is looked for among what lies in its pool, whatever tasks there are and have made', async () => {
+  const { db } = large.rest.services;
+  const pool = ownPool(2);
+  const store = new ScheduleStore(db);
+  const backupFiles = new BackupFiles(
+    db,
+    () => {},
+    () => undefined,
+  );
+  const keptFiles = new KeptFiles({
+    store,
+    backupFiles,
+    inventory: { domains: new Map(), isOrphaned: () => false },
+    presence: async () => new Map(),
+    draining: new AbortController().signal,
+  } as never);
+  const make = async (name: string, archiveIds: string[]) => {
+    const times = { periodicity: 'daily', start_date: '2100-01-01T00:00:00Z' };
+    const body = {
+      verbose_name: name,
+      action: 'backup',
+      entities: [FIRST],
+      free_space_cleanup: true,
+      ...times,
+    };
+    const answer = await large.rest.call('POST', '/api/scheduled-tasks/', { body });
+    expect([answer.status, answer.text]).toEqual([200, expect.any(String)]);
+    for (const archiveId of archiveIds)
+      await store.recordOrigin({ archiveId, taskId: answer.body.id, domainId: FIRST, now: new Date() });
+  };
+  const plan = async () => {
+    expect(await backupFiles.isDeletedFrom(pool)).toBe(false);
+    expect(await keptFiles.doomedForSpace(pool, 1)).toHaveLength(1);
+  };
+  await make('of what is there', (await backupFiles.filesOf({ pool })).map(archiveIdOfRow));
+  const among = await statements.during(plan);
+  for (let task = 0; task < 5; task += 1)
+    await make(
+      `of years ago ${task}`,
+      Array.from({ length: 20 }, (_, day) => `gone-${task}-${day}`),
+    );
+  const amongMany = await statements.during(plan);
+  expect(amongMany.length).toBe(among.length);
+  expect(amongMany.filter(text => text.includes('from "file_origins"'))).toEqual([
+    expect.stringContaining('where "archive_id" in'),
+  ]);
+  expect(amongMany.filter(text => text.includes('from "files"')).length).toBe(2);
 });
 
 /** Asked once, at the start of the process. */

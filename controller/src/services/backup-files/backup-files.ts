@@ -350,9 +350,23 @@ export class BackupFiles {
     });
   }
 
-  /** Somebody reads it: a restore, a verification, a copy, a download. */
-  async isRead(id: string): Promise<boolean> {
-    return (await this.#users.readerOf(id)) !== undefined;
+  /** Ids of all that somebody reads: a restore, a verification, a copy, a download. */
+  readNow(): Promise<ReadonlySet<string>> {
+    return this.#users.read();
+  }
+
+  /** Whether a task deletes a file of this pool; of one whose node is lost nobody knows when it ends. */
+  async isDeletedFrom(poolId: string): Promise<boolean> {
+    const file = await this.#db
+      .selectFrom('files')
+      .innerJoin('tasks', join => join.on('tasks.id', '=', operationOfWork(this.#db)))
+      .select('files.id')
+      .where('files.status', '=', 'DELETING')
+      .where('files.pool_id', '=', poolId)
+      .where('tasks.status', '=', 'IN_PROGRESS')
+      .limit(1)
+      .executeTakeFirst();
+    return file !== undefined;
   }
 
   /** All files of a VM, or on a pool. */

@@ -153,3 +153,27 @@ test('what a task that was given up has made after all leaves the file to who ha
   await backupFiles.recordResult({ ...FILE, size: 30n }, next);
   expect(await backupFiles.get('f')).toMatchObject({ status: 'ACTIVE', size: 30, protected: 1 });
 });
+
+test('all that somebody reads is known at once', async () => {
+  const reader = await started('file_verify');
+  await started('domain_backup');
+  expect(await backupFiles.readNow()).toEqual(new Set(['f']));
+  await tasks.markLost('n');
+  expect(await backupFiles.readNow()).toEqual(new Set(['f']));
+  await tasks.finish(reader, { status: 'SUCCESS' });
+  expect(await backupFiles.readNow()).toEqual(new Set());
+  const end = await backupFiles.download('f');
+  expect(await backupFiles.readNow()).toEqual(new Set(['f']));
+  end();
+  expect(await backupFiles.readNow()).toEqual(new Set());
+});
+
+test('a task that deletes a file of a pool counts while it is under way on a node that answers', async () => {
+  const isDeleted = () => backupFiles.isDeletedFrom('p');
+  const operation = await started('file_remove');
+  expect(await isDeleted()).toBe(false);
+  await begin(operation, 'DELETING');
+  expect([await isDeleted(), await backupFiles.isDeletedFrom('q')]).toEqual([true, false]);
+  await tasks.markLost('n');
+  expect(await isDeleted()).toBe(false);
+});

@@ -18,6 +18,9 @@ const READERS: Record<string, string> = {
   file_export: 'export',
 };
 
+/** Statuses of tasks without an outcome. */
+const OPEN = ['IN_PROGRESS', 'LOST'];
+
 export interface FileUser {
   /** Id of its task. */
   operation: string;
@@ -45,11 +48,23 @@ export class FileUsers {
       .select(['tasks.id', 'tasks.name'])
       .where('task_entities.entity_id', '=', fileId)
       .where('tasks.name', 'in', Object.keys(READERS))
-      .where('tasks.status', 'in', ['IN_PROGRESS', 'LOST'])
+      .where('tasks.status', 'in', OPEN)
       .orderBy('tasks.created')
       .executeTakeFirst();
     if (task) return { operation: task.id, kind: READERS[task.name]! };
     return this.#downloads.of(fileId) > 0 ? { operation: 'of a download', kind: 'download' } : undefined;
+  }
+
+  /** Ids of all files that somebody reads. */
+  async read(): Promise<Set<string>> {
+    const open = await this.#db
+      .selectFrom('tasks')
+      .innerJoin('task_entities', 'task_entities.task_id', 'tasks.id')
+      .select(['tasks.name', 'task_entities.entity_id'])
+      .where('tasks.status', 'in', OPEN)
+      .execute();
+    const ofTasks = open.filter(({ name }) => Object.hasOwn(READERS, name)).map(row => row.entity_id);
+    return new Set([...ofTasks, ...this.#downloads.keys()]);
   }
 
   /** Whether a task is under way on a node that answers. */

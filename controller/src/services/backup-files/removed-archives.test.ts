@@ -79,3 +79,22 @@ test('of two copies that are known the last decides', async () => {
   await remove('copy');
   expect(await archives.of(VM)).toEqual(['a']);
 });
+
+test.each([true, false])(
+  'which task it was of is forgotten with it (extendable: %s)',
+  async canBeIncremental => {
+    await see(BackupFile.fromPartial({ ...ARCHIVE, canBeIncremental }));
+    await see(BackupFile.fromPartial({ ...COPY, canBeIncremental }));
+    const origin = { scheduled_task_id: 't', domain_id: 'vm', created: '' };
+    await db
+      .insertInto('file_origins')
+      .values(['a', 'other'].map(archive_id => ({ ...origin, archive_id })))
+      .execute();
+    const origins = async () =>
+      (await db.selectFrom('file_origins').select('archive_id').execute()).map(row => row.archive_id).sort();
+    await remove('copy');
+    expect(await origins()).toEqual(['a', 'other']);
+    await remove('a');
+    expect(await origins()).toEqual(['other']);
+  },
+);

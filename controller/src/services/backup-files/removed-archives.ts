@@ -1,7 +1,7 @@
 /**
  * Archives that were made to be extended and were removed here. Nothing extends them any more, so the saved states that they left
  * on their VM are merged by its next increment; who else removes a file may have it elsewhere. The controller forgets that an archive
- * was removed when it sees a file of it.
+ * was removed when it sees a file of it. Which task it was of is forgotten with it: what is brought back one day is nobody's.
  */
 import type { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Database, FileRow } from '../../store/schema.ts';
@@ -17,10 +17,12 @@ export class RemovedArchives {
 
   /** The file of this record is gone, because somebody asked for that. While a copy is known, which may go by itself, its archive is not. */
   async removed(row: FileRow): Promise<void> {
-    if (row.domain_id === null || !detailsOf(row).capable) return;
+    if (row.domain_id === null) return;
     const archiveId = archiveIdOfRow(row);
     const files = await this.#filesOf(row.domain_id);
     if (files.some(file => file.id !== row.id && archiveIdOfRow(file) === archiveId)) return;
+    await this.#db.deleteFrom('file_origins').where('archive_id', '=', archiveId).execute();
+    if (!detailsOf(row).capable) return;
     const values = {
       archive_id: archiveId,
       domain_id: row.domain_id,

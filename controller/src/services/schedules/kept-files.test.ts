@@ -151,7 +151,7 @@ describe('what is going to be extended is not deleted for space, though another 
     await world.disk.updateTable('scheduled_parts').set({ extend_id: extended, entity_id: 'vm' }).execute();
     const keptFiles = new KeptFiles({
       store: world.store,
-      backupFiles: { filesOf: async () => rows, isRead: async () => false },
+      backupFiles: { filesOf: async () => rows, readNow: async () => new Set() },
       inventory: {
         domains: new Map([['vm', { domain: { id: 'vm' }, nodeId: 'n1' }]]),
         isOrphaned: () => false,

@@ -149,20 +149,31 @@ export class KeptFiles {
   }
 
   async #forSpace(poolId: string, missing: number, without: ReadonlySet<string>): Promise<Plan> {
-    const { store, backupFiles } = this.#dependencies;
-    const makers = new Map<string, Maker>();
-    for (const task of await store.tasks()) {
-      const definition = definitionIn(task);
-      if (!definition.free_space_cleanup) continue;
-      const maker = { id: task.id, definition, isEnabled: task.enabled === 1 };
-      for (const archiveId of await store.archivesOf(task.id)) makers.set(archiveId, maker);
-    }
-    const files = this.#originals(await backupFiles.filesOf({ pool: poolId }), makers, without);
+    const rows = await this.#dependencies.backupFiles.filesOf({ pool: poolId });
+    const makers = await this.#makersForSpace(rows);
+    const files = this.#originals(rows, makers, without);
     // the last good one of a VM may lie elsewhere: only this pool's are deleted, and each VM keeps one of them
     return {
       doomed: doomedOf(withFiles(planSpace(await this.#facts(files, makers), missing), files)),
       files,
     };
+  }
+
+  /** Of these files, those that tasks made whose old backups may go for space: asked of what is there, and not of all that was ever made. */
+  async #makersForSpace(rows: readonly FileRow[]): Promise<Makers> {
+    const { store } = this.#dependencies;
+    const tasks = new Map<string, Maker>();
+    for (const task of await store.tasks()) {
+      const definition = definitionIn(task);
+      if (definition.free_space_cleanup)
+        tasks.set(task.id, { id: task.id, definition, isEnabled: task.enabled === 1 });
+    }
+    const makers = new Map<string, Maker>();
+    for (const [archiveId, taskId] of await store.makersOf(rows.map(archiveIdOfRow))) {
+      const maker = tasks.get(taskId);
+      if (maker !== undefined) makers.set(archiveId, maker);
+    }
+    return makers;
   }
 
   /** The file that the VM's next increment by hand would extend. */
@@ -212,20 +223,18 @@ export class KeptFiles {
 
   async #facts(rows: readonly FileRow[], makers: Makers): Promise<RetentionFile[]> {
     const extended = await this.#extended(rows, makers);
-    const facts: RetentionFile[] = [];
-    for (const row of rows)
-      facts.push({
-        id: row.id,
-        domainId: row.domain_id ?? '',
-        newest: Date.parse(lastPointOf(row)),
-        isGood: isGood(row),
-        isProtected: row.protected === 1,
-        isRead: await this.#dependencies.backupFiles.isRead(row.id),
-        isBusy: isBusy(row),
-        isExtendable: extended.has(row.id),
-        size: row.size,
-      });
-    return facts;
+    const read = await this.#dependencies.backupFiles.readNow();
+    return rows.map(row => ({
+      id: row.id,
+      domainId: row.domain_id ?? '',
+      newest: Date.parse(lastPointOf(row)),
+      isGood: isGood(row),
+      isProtected: row.protected === 1,
+      isRead: read.has(row.id),
+      isBusy: isBusy(row),
+      isExtendable: extended.has(row.id),
+      size: row.size,
+    }));
   }
 
   /** Ids of the files that the next increments of these VMs extend: those by hand, those of the tasks that made the files, and what has begun. */

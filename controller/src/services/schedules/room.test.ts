@@ -66,7 +66,8 @@ class RoomWorld {
       filesOf: async () =>
         FILES.filter(({ id }) => !this.removed.includes(id)).map(file => this.#present(file)),
       find: async (id: string) => FILES.find(file => file.id === id),
-      isRead: async () => false,
+      readNow: async () => new Set(),
+      isDeletedFrom: () => this.#isDeleted(),
     };
     const surroundings = surroundingsOf({
       db,
@@ -178,6 +179,12 @@ class RoomWorld {
     this.free += 10 - this.late;
     await this.world.tasks.finish(id, { status: 'SUCCESS' });
     this.onRemoved();
+  }
+
+  async #isDeleted(): Promise<boolean> {
+    const ids = [...this.#removing.values()];
+    const open = this.world.disk.selectFrom('tasks').select('id').where('status', '=', 'IN_PROGRESS');
+    return (await open.execute()).some(({ id }) => ids.includes(id));
   }
 
   /** As its record is while it is being removed. */

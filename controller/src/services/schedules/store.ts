@@ -66,9 +66,22 @@ export class ScheduleStore {
     );
   }
 
-  /** Its runs go with it. */
+  /** Its runs go with it, and what it made of which nothing is known any more. */
   async removeTask(id: string): Promise<void> {
-    await this.#db.deleteFrom('scheduled_tasks').where('id', '=', id).execute();
+    await this.#db.transaction().execute(async trx => {
+      await trx.deleteFrom('scheduled_tasks').where('id', '=', id).execute();
+      await trx
+        .deleteFrom('file_origins')
+        .where('scheduled_task_id', '=', id)
+        .where(({ not, exists, selectFrom }) =>
+          not(
+            exists(
+              selectFrom('files').select('files.id').whereRef('files.id', '=', 'file_origins.archive_id'),
+            ),
+          ),
+        )
+        .execute();
+    });
   }
 
   /** Those that are due, the longest due first. */
@@ -337,14 +350,29 @@ export class ScheduleStore {
       .execute();
   }
 
-  /** Archives that a task made of a VM; of all VMs when none is named. */
-  async archivesOf(taskId: string, domainId?: string): Promise<Set<string>> {
-    let query = this.#db
+  /** Archives that a task made of a VM. */
+  async archivesOf(taskId: string, domainId: string): Promise<Set<string>> {
+    const rows = await this.#db
       .selectFrom('file_origins')
       .select('archive_id')
-      .where('scheduled_task_id', '=', taskId);
-    if (domainId !== undefined) query = query.where('domain_id', '=', domainId);
-    return new Set((await query.execute()).map(row => row.archive_id));
+      .where('scheduled_task_id', '=', taskId)
+      .where('domain_id', '=', domainId)
+      .execute();
+    return new Set(rows.map(row => row.archive_id));
+  }
+
+  /** Which task made each of these archives; what none made is not in it. */
+  async makersOf(archiveIds: readonly string[]): Promise<Map<string, string>> {
+    const found = new Map<string, string>();
+    for (const some of piecesOf(archiveIds)) {
+      const rows = await this.#db
+        .selectFrom('file_origins')
+        .select(['archive_id', 'scheduled_task_id'])
+        .where('archive_id', 'in', some)
+        .execute();
+      for (const row of rows) found.set(row.archive_id, row.scheduled_task_id);
+    }
+    return found;
   }
 
   /** Archives of a VM that other tasks made. */

@@ -54,7 +54,7 @@ describe('the space step', () => {
           return left.map(id => ({ reason: 'space', file: old(id) }));
         },
       },
-      backupFiles: { filesOf: async () => [] },
+      backupFiles: { isDeletedFrom: async () => false },
       pools: { freeNow },
       fileActions: { remove: async (id: string) => void removed.push(id) },
     } as never);

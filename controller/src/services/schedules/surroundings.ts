@@ -323,20 +323,11 @@ async function inTheWay(dependencies: SurroundingsDependencies, { row, definitio
  * After a while nothing comes any more.
  */
 async function isDeleted(
-  { db, store, backupFiles, clock }: SurroundingsDependencies,
+  { store, backupFiles, clock }: SurroundingsDependencies,
   row: OpenPart['row'],
   poolId: string,
 ): Promise<boolean> {
-  const deleted = (await backupFiles.filesOf({ pool: poolId })).filter(({ status }) => status === 'DELETING');
-  const operations = deleted.flatMap(file => detailsOf(file).work?.operation ?? []);
-  // of one whose node is lost nobody knows when it ends
-  const runs = await db
-    .selectFrom('tasks')
-    .select('id')
-    .where('id', 'in', operations)
-    .where('status', '=', 'IN_PROGRESS')
-    .executeTakeFirst();
-  if (runs !== undefined) return true;
+  if (await backupFiles.isDeletedFrom(poolId)) return true;
   const nowMs = +clock.now();
   return (await store.removedFrom(poolId)).some(decision => {
     const agoMs = nowMs - Date.parse(decision.finished!);
