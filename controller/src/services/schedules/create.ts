@@ -7,7 +7,6 @@ import type { MultiTasks } from '../tasks/multi-tasks.ts';
 import type { TaskService } from '../tasks/tasks.ts';
 import { ScheduleCoverage } from './coverage.ts';
 import { KeptFiles } from './kept-files.ts';
-import type { SchedulerDependencies } from './needs.ts';
 import { type NoticeDependencies, Notices } from './notices.ts';
 import { Scheduler } from './scheduler.ts';
 import { ScheduleService, type ScheduleServiceDependencies } from './schedules.ts';
@@ -18,7 +17,6 @@ export interface ScheduleDependencies
   extends Omit<SurroundingsDependencies, 'store' | 'keptFiles' | 'ended' | 'notRun'>,
     Pick<NoticeDependencies, 'notifications' | 'protection' | 'maxAgeDays' | 'dailyAt'>,
     Pick<ScheduleServiceDependencies, 'tell'> {
-  elapsedMs: SchedulerDependencies['elapsedMs'];
   tasks: TaskService;
   events: EventService;
   multiTasks: MultiTasks;

@@ -55,6 +55,7 @@ describe('the space step', () => {
         },
       },
       backupFiles: { isDeletedFrom: async () => false },
+      elapsedMs: () => 0,
       pools: { freeNow },
       fileActions: { remove: async (id: string) => void removed.push(id) },
     } as never);

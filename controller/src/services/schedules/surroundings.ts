@@ -33,6 +33,8 @@ export interface SurroundingsDependencies {
   store: ScheduleStore;
   tasks: Pick<TaskService, 'progressOf'>;
   clock: Clock;
+  /** Ms that have passed since some instant, whatever the clock is put to. */
+  elapsedMs: () => number;
   inventory: Inventory;
   tags: TagService;
   pools: PoolService;
@@ -76,7 +78,8 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
         justMade: row.file_id,
       }),
   });
-  const doomed = (part: OpenPart) => inTheWay(dependencies, part);
+  const removals = new Removals(dependencies);
+  const doomed = (part: OpenPart) => inTheWay(dependencies, part, removals);
   const space = new Deletions({ store, fileActions, now, doomed, asksNode: true });
   const verify = new VerifyStep({ backupFiles, fileActions });
   return {
@@ -297,7 +300,11 @@ async function askFree(
  * wanted more than was thought; so all of them find the same missing, and the same files. When so much cannot be had, the part has room made
  * for itself alone. Not all file systems give back at once what is deleted: of those that were decided on no more is asked than they hold.
  */
-async function inTheWay(dependencies: SurroundingsDependencies, { row, definition }: OpenPart) {
+async function inTheWay(
+  dependencies: SurroundingsDependencies,
+  { row, definition }: OpenPart,
+  removals: Removals,
+) {
   const { store, pools, keptFiles, isReady, inventory } = dependencies;
   const { pool_id: poolId, node_id: nodeId, estimate } = row;
   if (!definition.free_space_cleanup || poolId === null || nodeId === null || !isReady(nodeId)) return [];
@@ -312,27 +319,38 @@ async function inTheWay(dependencies: SurroundingsDependencies, { row, definitio
   const missingAlone = Math.min(estimate - free, bound);
   const missing = Math.min(estimate + (await promisedToOthers(dependencies, row, poolId)) - free, bound);
   if (missing <= 0) return [];
-  if (await isDeleted(dependencies, row, poolId)) return undefined;
+  if (await removals.areUnderWay(row, poolId)) return undefined;
   const doomed = await keptFiles.doomedForSpace(poolId, missing);
   if (doomed === undefined || doomed.length > 0 || missingAlone <= 0) return doomed;
   return keptFiles.doomedForSpace(poolId, missingAlone);
 }
 
-/**
- * Whether somebody deletes from the pool, or another running part just has: what that gives is not free yet, and would be missed once more.
- * After a while nothing comes any more.
- */
-async function isDeleted(
-  { store, backupFiles, clock }: SurroundingsDependencies,
-  row: OpenPart['row'],
-  poolId: string,
-): Promise<boolean> {
-  if (await backupFiles.isDeletedFrom(poolId)) return true;
-  const nowMs = +clock.now();
-  return (await store.removedFrom(poolId)).some(decision => {
-    const agoMs = nowMs - Date.parse(decision.finished!);
-    return keyOf(decision) !== keyOf(row) && agoMs >= 0 && agoMs < GIVEN_BACK_MS;
-  });
+/** What others delete, and have just deleted. */
+class Removals {
+  readonly #dependencies: Pick<SurroundingsDependencies, 'store' | 'backupFiles' | 'elapsedMs'>;
+  /** When each removal for a part that runs was first seen, by the pool: the clock of who wrote it may have been another one. */
+  readonly #seenMs = new Map<string, Map<string, number>>();
+
+  constructor(dependencies: Pick<SurroundingsDependencies, 'store' | 'backupFiles' | 'elapsedMs'>) {
+    this.#dependencies = dependencies;
+  }
+
+  /**
+   * Whether somebody deletes from the pool, or another running part just has: what that gives is not free yet, and would be missed once more.
+   * After a while nothing comes any more.
+   */
+  async areUnderWay(row: OpenPart['row'], poolId: string): Promise<boolean> {
+    const { store, backupFiles, elapsedMs } = this.#dependencies;
+    if (await backupFiles.isDeletedFrom(poolId)) return true;
+    const removed = await store.removedFrom(poolId);
+    const nowMs = elapsedMs();
+    const before = this.#seenMs.get(poolId);
+    const seenMs = new Map(removed.map(({ id }) => [id, before?.get(id) ?? nowMs]));
+    this.#seenMs.set(poolId, seenMs);
+    return removed.some(
+      decision => keyOf(decision) !== keyOf(row) && nowMs - seenMs.get(decision.id)! < GIVEN_BACK_MS,
+    );
+  }
 }
 
 /** Bytes that the other running parts will still write into the pool; what has not begun on a node that is away is not asked for. */
