@@ -324,10 +324,7 @@ export class BackupFiles {
   begin(id: string, status: 'UPDATING' | 'DELETING', work: FileWork): Promise<void> {
     return this.#turns.run(id, async () => {
       const row = await this.get(id);
-      if (isBusy(row)) throw busy(row);
-      if (work.removes && row.protected === 1)
-        throw new VirtkeepError('file_protected', { file: row.filename });
-      await this.#assertUnread(row);
+      await this.#assertFree(row, work.removes === true);
       this.#scans.note([row]);
       await this.#setDetails(row, status, { ...detailsOf(row), work });
     });
@@ -383,6 +380,12 @@ export class BackupFiles {
     const { work } = detailsOf(row);
     if (row.status !== 'UPDATING' || work === null || (await this.#users.isRunning(work.operation)))
       throw busy(row);
+  }
+
+  async #assertFree(row: FileRow, isToGo: boolean): Promise<void> {
+    if (isBusy(row)) throw busy(row);
+    if (isToGo && row.protected === 1) throw new VirtkeepError('file_protected', { file: row.filename });
+    await this.#assertUnread(row);
   }
 
   async #assertUnread(row: FileRow): Promise<void> {
@@ -508,6 +511,14 @@ export class BackupFiles {
 
   remove(id: string): Promise<void> {
     return this.#turns.run(id, () => this.#delete(id));
+  }
+
+  /** Removes the record of a file that is out of reach. @throws file_not_found; file_busy, file_protected: as an operation that removes it */
+  forget(id: string): Promise<void> {
+    return this.#turns.run(id, async () => {
+      await this.#assertFree(await this.get(id), true);
+      await this.#delete(id);
+    });
   }
 
   /** An operation on the file has failed: a file that was being created is removed from the list, any other is what it was before. */

@@ -11,10 +11,13 @@ const orphaned = new Set<string>();
 let db: Database;
 let backupFiles: BackupFiles;
 let actions: FileActionService;
+/** What happens between the task and its work. */
+let meanwhile: () => Promise<void>;
 
 beforeEach(async () => {
   db = await openTestDatabase();
   orphaned.clear();
+  meanwhile = async () => {};
   backupFiles = new BackupFiles(
     db,
     () => {},
@@ -30,7 +33,10 @@ beforeEach(async () => {
     },
     nodeTasks: {
       ends: { succeeded: () => {}, failed: () => {} },
-      runLocal: (_task: object, work: () => Promise<unknown>) => work(),
+      runLocal: async (_task: object, work: () => Promise<unknown>) => {
+        await meanwhile();
+        return work();
+      },
     },
     tags: { forget: async () => {} },
   } as never);
@@ -62,6 +68,16 @@ test('but for one that is protected, or that an operation is at', async () => {
   await db.deleteFrom('files').execute();
   expect(await removed({ status: 'UPDATING' })).toBe('file_busy');
 });
+
+test.each([{ pool_id: 'p1' }, { status: 'MISSING', pool_id: 'p2' }])(
+  'nor for one that is protected before it is forgotten (%j)',
+  async more => {
+    orphaned.add('p1');
+    meanwhile = () => backupFiles.update('f', { protected: 1 });
+    expect(await removed(more)).toBe('file_protected');
+    expect(await backupFiles.find('f')).toBeDefined();
+  },
+);
 
 test('a file whose nodes are all away is not forgotten', async () => {
   expect(await removed()).toBe('node_unreachable');

@@ -329,8 +329,10 @@ export class FileActionService {
       user,
       entities: [{ id: row.id, class: 'file' }],
     };
-    return this.#dependencies.nodeTasks.runLocal(task, async () => {
-      await this.#drop(row.id);
+    const { nodeTasks, backupFiles, tags } = this.#dependencies;
+    return nodeTasks.runLocal(task, async () => {
+      await backupFiles.forget(row.id);
+      await tags.forget([row.id]);
       return {};
     });
   }
