@@ -166,7 +166,9 @@ export class PartSteps {
     if (planned instanceof VirtkeepError) return this.#failed(part, planned);
     if (planned === null) return this.#nextStep(part, {});
     const columns = { task_id: planned.taskId ?? newId(), subject: planned.subject ?? null };
-    await this.#dependencies.parts.write(row, columns);
+    const { parts } = this.#dependencies;
+    if (planned.note !== undefined) await parts.note(row, planned.note);
+    await parts.write(row, columns);
     return true;
   }
 

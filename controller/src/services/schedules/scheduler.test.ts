@@ -1,9 +1,9 @@
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { partRecord } from './run-outcome.ts';
 import type { NewDecision } from './store.ts';
-import { OWNER, ScheduleWorld } from './test-kit.ts';
+import { OWNER, ScheduleWorld, ScriptedStep } from './test-kit.ts';
 
 let world: ScheduleWorld;
 beforeEach(async () => {
@@ -53,6 +53,19 @@ describe('a task that is due', () => {
       expect.objectContaining({ verbose_name: 'c', status: 'SUCCESS' }),
     ]);
     expect(await world.tasks.parts(rows[0]!.id)).toHaveLength(3);
+  });
+
+  test('says what a step has chosen otherwise than one would think', async () => {
+    await world.add({ start_date: '2026-03-01T02:00:00Z', entities: ['a'], all: false });
+    jest.spyOn(ScriptedStep.prototype, 'plan').mockResolvedValueOnce({ note: 'one was left out' } as never);
+    await world.tick('2026-03-01T02:00:00Z');
+    jest.restoreAllMocks();
+    await world.end('a');
+    const { notes_json, status } = await world.disk
+      .selectFrom('scheduled_parts')
+      .selectAll()
+      .executeTakeFirstOrThrow();
+    expect([status, JSON.parse(notes_json)]).toEqual(['SUCCESS', ['one was left out']]);
   });
 
   test('is skipped, and that is recorded, while its run before has not ended', async () => {

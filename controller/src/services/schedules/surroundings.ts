@@ -81,7 +81,7 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
   const removals = new Removals(dependencies);
   const doomed = (part: OpenPart) => inTheWay(dependencies, part, removals);
   const space = new Deletions({ store, fileActions, now, doomed, asksNode: true });
-  const verify = new VerifyStep({ backupFiles, fileActions });
+  const verify = new VerifyStep({ backupFiles, fileActions, inventory });
   return {
     steps: {
       backup: [

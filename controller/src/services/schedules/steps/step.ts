@@ -23,6 +23,8 @@ export interface Planned {
   taskId?: string;
   /** What it is about, where the step has several. */
   subject?: string;
+  /** What users are to know of the choice. */
+  note?: string | undefined;
 }
 
 /** Thrown by a step that can be planned or begun only later, since its node does not say what it depends on: it is planned anew then. */

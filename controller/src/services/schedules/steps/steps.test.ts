@@ -189,7 +189,7 @@ test('the limit deletes the states that there were when it was reached, and none
 
 test('a backup is compared once, also when the clock of its node is behind', async () => {
   const row = fileRow('f', 'f', 0);
-  const step = new VerifyStep({ backupFiles: { find: async () => row } as never, fileActions: {} as never });
+  const step = new VerifyStep({ backupFiles: { find: async () => row } } as never);
   const part = {
     row: { file_id: 'f', started: '2026-03-01T02:00:00.000Z' },
     definition: definition({ options: { hash_sum: true } }),
@@ -204,9 +204,9 @@ test('a backup is compared once, also when the clock of its node is behind', asy
 test('a comparison whose start was cut off is made, and none before it again', async () => {
   const files = ['new', 'old'].map((id, age) => fileRow(id, id, age));
   const step = new VerifyStep({
-    backupFiles: { filesOf: async () => files } as never,
-    fileActions: {} as never,
-  });
+    backupFiles: { filesOf: async () => files },
+    inventory: { isOrphaned: () => false },
+  } as never);
   const row = { entity_id: 'vm', file_id: null, subject: 'new,old' as string | null };
   const part = {
     row,
@@ -218,3 +218,31 @@ test('a comparison whose start was cut off is made, and none before it again', a
   Object.assign(row, { subject: 'new' }, await step.unbegun(part));
   expect(await step.plan(part)).toEqual({ subject: 'new' });
 });
+
+test.each([
+  ['all', ['p1'], 'there', ['there', 'older']],
+  ['newest', ['p1'], 'there', ['there']],
+  ['all', ['p1', 'p2'], 'lost', undefined],
+])(
+  'a comparison (%s) leaves out what lies in a pool that no node has, unless that is all',
+  async (...row) => {
+    const [verify_scope, orphaned, first, all] = row;
+    const files = [
+      fileRow('lost', 'lost', 0, { pool_id: 'p1' }),
+      fileRow('there', 'there', 1, { pool_id: 'p2' }),
+      fileRow('older', 'older', 2, { pool_id: 'p2' }),
+    ];
+    const step = new VerifyStep({
+      backupFiles: { filesOf: async () => files },
+      inventory: { isOrphaned: (id: string) => orphaned.includes(id) },
+    } as never);
+    const part = (subject: string | null) =>
+      ({
+        row: { entity_id: 'vm', subject },
+        definition: definition({ action: 'verify', verify_scope: verify_scope as 'all' }),
+      }) as unknown as OpenPart;
+    const note = all && 'Left out, in pools that no node has any more: 1 of its backups';
+    expect(await step.plan(part(null))).toEqual({ subject: first, note });
+    if (all) expect(await step.plan(part(all.join()))).toBeNull();
+  },
+);
