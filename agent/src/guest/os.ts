@@ -18,6 +18,20 @@ export interface OsInfo {
   kernelVersion?: string;
 }
 
+/** By the agent's names. */
+const FIELDS: readonly (readonly [keyof OsInfo, string])[] = [
+  ['id', 'id'],
+  ['name', 'name'],
+  ['prettyName', 'pretty-name'],
+  ['version', 'version'],
+  ['versionId', 'version-id'],
+  ['variant', 'variant'],
+  ['variantId', 'variant-id'],
+  ['machine', 'machine'],
+  ['kernelRelease', 'kernel-release'],
+  ['kernelVersion', 'kernel-version'],
+];
+
 /** A guest seldom gets another system; a new one is noticed after this time. */
 const KEPT_MS = 60_000;
 const MAX_KEPT = 2_000;
@@ -32,22 +46,16 @@ export async function osInfo(domain: Domain, signal?: AbortSignal): Promise<OsIn
   return info;
 }
 
+/** An answer of guest-get-osinfo with all that the specification (2.6) says is in it: what the guest does not know is empty. */
+export function wholeOsInfo(answer: unknown): unknown {
+  if (typeof answer !== 'object' || answer === null) return answer;
+  return { ...Object.fromEntries(FIELDS.map(([, name]) => [name, ''])), ...answer };
+}
+
 /** Reads an answer of guest-get-osinfo; what is not a text in it is left out. */
 export function osInfoOf(answer: unknown): OsInfo {
   const record = (typeof answer === 'object' && answer !== null ? answer : {}) as Record<string, unknown>;
-  const fields: [keyof OsInfo, string][] = [
-    ['id', 'id'],
-    ['name', 'name'],
-    ['prettyName', 'pretty-name'],
-    ['version', 'version'],
-    ['versionId', 'version-id'],
-    ['variant', 'variant'],
-    ['variantId', 'variant-id'],
-    ['machine', 'machine'],
-    ['kernelRelease', 'kernel-release'],
-    ['kernelVersion', 'kernel-version'],
-  ];
-  const texts = fields.flatMap(([key, name]) => {
+  const texts = FIELDS.flatMap(([key, name]) => {
     const value = record[name];
     return typeof value === 'string' && value !== '' ? [[key, value] as const] : [];
   });

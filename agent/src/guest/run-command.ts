@@ -7,6 +7,7 @@ import { ExecTable } from './exec-table.ts';
 import { nameOf } from './failures.ts';
 import type { FileHandles } from './file-handles.ts';
 import type { FreezeWatch } from './freeze-watch.ts';
+import { wholeOsInfo } from './os.ts';
 import { guestCommand } from './session.ts';
 
 export interface GuestCommandsDependencies {
@@ -52,7 +53,7 @@ export class GuestCommands {
     if (command === 'guest-fsfreeze-thaw') this.#dependencies.freezes.thawed(domain.uuid);
     if (command === 'guest-fsfreeze-status')
       this.#dependencies.freezes.seen(domain.uuid, result === 'frozen', askedAtMs);
-    return result;
+    return command === 'guest-get-osinfo' ? wholeOsInfo(result) : result;
   }
 
   /** The freeze is noted before it happens, so that a crash in between does not leave the guest frozen. */
