@@ -368,6 +368,16 @@ describe('backup files', () => {
     expect((await run(['backups', 'compress', 'web.tar.zst', '--level', '19'])).code).toBe(2);
   });
 
+  test('are made of foreign files by the node that is named', async () => {
+    const node = { id: VM, verbose_name: 'n1' };
+    script = taskScript((_method, path) => page([path.startsWith('/api/nodes') ? node : fileRecord]));
+    await run(['backups', 'convert', 'web.tar.zst', '--node', 'n1', '--compress']);
+    expect(posted()).toMatchObject({
+      path: `/api/library/${FILE}/convert-backup/?async=1`,
+      body: { node: VM, compress: true },
+    });
+  });
+
   test('a damaged one is named member by member, with what can be restored', async () => {
     const response = {
       ok: false,

@@ -47,6 +47,7 @@ const RECIPES: Readonly<Record<string, readonly string[]>> = {
   library_unpack: ['files/recompress.ts'],
   library_trim: ['restore-points/trim.ts'],
   library_convert_backup: ['import/convert.ts'],
+  domains_convert_backup: ['import/convert.ts'],
   library_export: ['export/export.ts'],
   library_verify: ['files/verify.ts'],
   library_remove: ['files/delete-backup.ts'],

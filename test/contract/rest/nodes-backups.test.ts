@@ -586,6 +586,35 @@ describe('a backup out of an archive of Proxmox VE', () => {
   });
 });
 
+test('a backup out of a foreign file is made by the node that is chosen, if that can use the file', async () => {
+  const two = (await enrolled(rest, 'converts')).agent;
+  const filename = `${newId()}.ova`;
+  const { id: file } = agent.setFile({ poolId: pool.id, filename, type: 'OVA', states: [] });
+  await scan();
+  const url = '/api/domains/convert-backup/';
+  expect(await keyOf('POST', url, { file, node: newId() })).toBe('node_not_found');
+  expect(await keyOf('POST', url, { file, node: two.id })).toBe('pool_not_active');
+  expect(await keyOf('POST', url, { file: newId() })).toBe('file_not_found');
+  two.setPool({ id: pool.id });
+  const nodes = async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).body.nodes_connected;
+  await until(async () => (await nodes()).length === 2);
+  for (const [path, body] of [
+    [url, { file, node: two.id, datapool: pool.id, compress: true }],
+    [`/api/library/${file}/convert-backup/`, { node: two.id, compress: true }],
+  ] as const) {
+    const answer = rest.call('POST', path, { body });
+    const begun = () => two.calls.find(({ kind }) => kind === 'convert_backup');
+    await until(() => begun() !== undefined);
+    const { request } = begun()!;
+    expect(request).toMatchObject({ fileId: file, compress: true });
+    two.calls.length = 0;
+    const made = two.setFile({ poolId: pool.id, filename: `${newId()}.tar.zst`, compressed: true });
+    two.succeed(String(request.operationId), { file: made });
+    expect((await answer).body).toMatchObject({ id: made.id, status: 'ACTIVE' });
+  }
+  await two.stop();
+});
+
 describe('a signed appliance', () => {
   test('tells who signed it, when it is shown and when it becomes a backup or several', async () => {
     const filename = `${newId()}.ova`;

@@ -179,6 +179,7 @@ const TABLE: Record<string, string> = {
   'POST /api/domains/backup/': 'AOB',
   'POST /api/domains/show-backup/': USERS,
   'POST /api/domains/automated-restore/': 'AO',
+  'POST /api/domains/convert-backup/': 'AO',
   'POST /api/domains/config-restore/': 'A',
   'POST /api/domains/import-disk/': 'A',
   'GET /api/library/': USERS,

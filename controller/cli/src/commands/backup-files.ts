@@ -92,17 +92,19 @@ function addConversions(backups: Command): void {
   const convert = async (
     action: string,
     nameOrId: string,
-    options: Json & { pool?: string },
+    options: Json & { pool?: string; node?: string },
     command: Command,
   ) => {
     const { json } = command.optsWithGlobals<GlobalOptions>();
     await withClient(async client => {
       const pool = options.pool ? await resolve(client, 'data-pools', options.pool) : undefined;
+      const node = options.node ? await resolve(client, 'nodes', options.node) : undefined;
       const file =
         action === 'convert-backup'
-          ? await fileOrUpload(client, nameOrId, { pool })
+          ? await fileOrUpload(client, nameOrId, { pool, node: node?.id })
           : await resolveFile(client, nameOrId);
       const body = {
+        ...(node ? { node: node.id } : {}),
         ...(pool ? { datapool: pool.id } : {}),
         ...(options.level ? { level: options.level } : {}),
         ...(options.sign ? { sign: true } : {}),
@@ -145,6 +147,7 @@ function addConversions(backups: Command): void {
       'make a backup of an OVA, an OVF with its disks, an archive of Proxmox VE or a directory of virtnbdbackup, which stays; only ' +
         'administrators may restore it; a file here is uploaded first',
     )
+    .option('--node <node>', 'node that does it (default: one that can use the data pools)')
     .option('--pool <pool>', 'data pool for the backup (default: where the archive is)')
     .option('--compress', 'compress with zstd')
     .option('--level <level>', 'of zstd, 1 to 9', level)

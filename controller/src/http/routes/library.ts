@@ -5,6 +5,7 @@ import type { Services } from '../../services/services.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
+import { STORY } from '../document/story.ts';
 import { ARCHIVE_READ, FOREIGN_READ, POOL_READ, POOL_WRITE } from '../node-errors.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
 import { permitted } from '../permitted.ts';
@@ -246,6 +247,13 @@ function converting(app: App, services: Services): void {
     Type.String({ ...GivenUuid, description: 'pool of the backup; default: that of the file' }),
   );
   const fields = {
+    node: Type.Optional(
+      Type.String({
+        ...GivenUuid,
+        description:
+          'the node that does it, which can use the pool of the file; default: one that can use both pools',
+      }),
+    ),
     datapool: Pool,
     compress: flag('compress with zstd'),
     level: Level,
@@ -261,19 +269,19 @@ function converting(app: App, services: Services): void {
     state: described(Type.Optional(State), 'restore point of a backup of virtnbdbackup; default: the newest'),
     networks: Type.Optional(Networks),
   };
+  const config = { access: 'library.manage', ...LONG_ACTION, errors: CONVERT_ERRORS } as const;
+  const summary =
+    'Make a backup of an OVA, an OVF with its disks, an archive of Proxmox VE or a directory of virtnbdbackup, which stays; nobody ' +
+    'vouches for it';
+  const querystring = AsyncQuery;
+  const response = taskAnswers(ref(ConvertedFileSchema));
   app.post(
     '/api/library/:id/convert-backup/',
     {
-      config: { access: 'library.manage', ...LONG_ACTION, errors: CONVERT_ERRORS },
+      config,
       schema: {
-        tags,
-        summary:
-          'Make a backup of an OVA, an OVF with its disks, an archive of Proxmox VE or a directory of virtnbdbackup, which stays; nobody ' +
-          'vouches for it',
-        params: IdParams,
-        querystring: AsyncQuery,
+        ...{ tags, summary, params: IdParams, querystring, response },
         body: body(fields, { compress: true }),
-        response: taskAnswers(ref(ConvertedFileSchema)),
       },
     },
     (request, reply) =>
@@ -281,6 +289,23 @@ function converting(app: App, services: Services): void {
         start: taskId =>
           services.fileActions.convert(request.params.id, request.body, principalOf(request), taskId),
       }),
+  );
+  const example = { file: STORY.file, node: STORY.node, datapool: STORY.pool, compress: true };
+  app.post(
+    '/api/domains/convert-backup/',
+    {
+      config,
+      schema: {
+        ...{ tags: ['backups'], summary, querystring, response },
+        body: body({ file: described(GivenUuid, 'the file'), ...fields }, example),
+      },
+    },
+    (request, reply) => {
+      const { file, ...options } = request.body;
+      return runTask(services, request, reply, {
+        start: taskId => services.fileActions.convert(file, options, principalOf(request), taskId),
+      });
+    },
   );
 }
 

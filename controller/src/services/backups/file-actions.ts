@@ -29,6 +29,8 @@ export interface RecompressOptions {
 }
 
 export interface ConvertOptions {
+  /** Absent: one that can use both pools. */
+  node?: string;
   datapool?: string;
   compress?: boolean;
   /** Of zstd, 1 to 9. */
@@ -187,7 +189,8 @@ export class FileActionService {
 
   /**
    * Makes a backup of a foreign file that holds a VM with its disks, as a task; the file stays.
-   * @throws file_not_found, file_busy, file_not_convertible, conflicting_fields, pool_not_found, pool_not_active, pool_read_only, pool_outside.
+   * @throws file_not_found, file_busy, file_not_convertible, conflicting_fields, node_not_found, pool_not_found, pool_not_active,
+   * pool_read_only, pool_outside.
    */
   async convert(id: string, options: ConvertOptions, user: Actor, taskId: string): Promise<TaskState> {
     const row = await this.#dependencies.backupFiles.idle(id);
@@ -196,7 +199,8 @@ export class FileActionService {
     if (options.all && options.system !== undefined)
       throw new VirtkeepError('conflicting_fields', { first: 'all', second: 'system', field: 'all' });
     refuseDriversWithoutVirtio(options);
-    const nodeId = this.#dependencies.pools.nodeFor(row.pool_id, options.datapool);
+    const nodeId = options.node ?? this.#dependencies.pools.nodeFor(row.pool_id, options.datapool);
+    this.#dependencies.pools.onNode(row.pool_id, nodeId, 'node');
     this.#dependencies.pools.writable(options.datapool ?? row.pool_id, nodeId, 'datapool');
     const request = {
       fileId: id,

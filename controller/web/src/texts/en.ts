@@ -1018,6 +1018,7 @@ export const en = {
     chooseSystem: 'Choose one',
     configuration: 'Configuration',
     defaultOf: (label: string) => `the default one (${label})`,
+    anyNode: 'Any that can use the pools',
     itsPool: 'The pool of the file',
     nameHelp: 'Empty: the name in the file.',
     memory: 'Memory (MiB)',

@@ -1017,6 +1017,7 @@ export const ru: Texts = {
     chooseSystem: 'Выберите одну',
     configuration: 'Конфигурация',
     defaultOf: label => `обычная (${label})`,
+    anyNode: 'Любой, которому доступны пулы',
     itsPool: 'Пул самого файла',
     nameHelp: 'Пусто: имя из файла.',
     memory: 'Память (МиБ)',

@@ -25,5 +25,6 @@ test('only what was chosen is sent', () => {
 test('drivers are put in only where disks become virtio', () => {
   const first = { ...firstChoices(file(['convert_backup'])), inject_drivers: true };
   expect(convertBody(first)).toEqual({});
+  expect(convertBody({ ...first, node: 'n' })).toEqual({ node: 'n' });
   expect(convertBody({ ...first, virtio: true })).toEqual({ virtio: true, inject_drivers: true });
 });

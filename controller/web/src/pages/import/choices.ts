@@ -83,10 +83,10 @@ export function restoreBody(file: string, choices: Choices) {
 }
 
 export function convertBody(choices: Choices) {
-  const { datapool, virtio, inject_drivers, exclude_iso, compress, hash_sum } = choices;
+  const { node, datapool, virtio, inject_drivers, exclude_iso, compress, hash_sum } = choices;
   return {
     ...machineOf(choices),
-    ...said({ datapool, virtio, exclude_iso, compress, hash_sum }),
+    ...said({ node, datapool, virtio, exclude_iso, compress, hash_sum }),
     ...said({ inject_drivers: virtio && inject_drivers }),
   };
 }

@@ -15,13 +15,14 @@ export function TargetStep(props: StepProps) {
   const words = texts.import;
   const nodes = useAllNodes();
   const isOfNode = choices.kind !== 'backup';
+  const isReady = !isOfNode || choices.node !== '';
   const pools = useQuery({
-    queryKey: ['pools', 'of', isOfNode ? choices.node : ''],
+    queryKey: ['pools', 'of', choices.node],
     queryFn: () => {
-      const query = { limit: 1000, ...(isOfNode ? { node: choices.node } : {}) };
+      const query = { limit: 1000, ...(choices.node === '' ? {} : { node: choices.node }) };
       return list<Pool>(api.GET('/api/data-pools/', { params: { query } }));
     },
-    enabled: !isOfNode || choices.node !== '',
+    enabled: isReady,
   });
   const working = (nodes.data?.results ?? []).filter(({ status }) => status === 'ACTIVE');
   return (
@@ -31,17 +32,18 @@ export function TargetStep(props: StepProps) {
           {isOfNode && working.length === 0 && (
             <Alert isInline variant="warning" title={texts.restore.noNodes} />
           )}
-          {isOfNode && (
-            <SelectField
-              id="import-node"
-              label={texts.common.node}
-              isRequired
-              options={[['', texts.none], ...working.map(one => [one.id, one.verbose_name] as const)]}
-              value={choices.node}
-              error={fault('node')}
-              change={node => set({ node, datapool: '' })}
-            />
-          )}
+          <SelectField
+            id="import-node"
+            label={texts.common.node}
+            isRequired={isOfNode}
+            options={[
+              ['', isOfNode ? texts.none : words.anyNode],
+              ...working.map(one => [one.id, one.verbose_name] as const),
+            ]}
+            value={choices.node}
+            error={fault('node')}
+            change={node => set({ node, datapool: '' })}
+          />
           {choices.kind !== 'config' && (
             <SelectField
               id="import-pool"
@@ -49,7 +51,7 @@ export function TargetStep(props: StepProps) {
               options={[]}
               value={choices.datapool}
               error={fault('datapool')}
-              isDisabled={isOfNode && choices.node === ''}
+              isDisabled={!isReady}
               change={datapool => set({ datapool })}
             >
               <FormSelectOption value="" label={words.itsPool} />
