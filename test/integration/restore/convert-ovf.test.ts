@@ -2,7 +2,7 @@
 import { execFileSync } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
@@ -108,6 +108,32 @@ test.each([
   expect(await new Guest(alone.world.node, name).xml(true)).toContain("<driver name='qemu' type='qcow2'");
   await alone.world.node.virsh('undefine', name);
   for (const { path } of disks) rmSync(path);
+});
+
+test('what is restored of it lies where the backup does, as often as that is done, and wherever it was converted', async () => {
+  const { filename } = fileOf(await alone.heard(await convert('shop.ova', { compress: true })));
+  const restored = async (pool: Pool, name: string) => {
+    const request = { file: { poolId: pool.uuid, filename: name }, allowForeign: true };
+    const operation = await alone.heard(await alone.startRestore(name, request));
+    const { domainId, disks, poolChanged } = resultOf(operation, 'restore');
+    expect(poolChanged).toBe(false);
+    expect(operation.warnings.join()).not.toContain('in no data pool');
+    expect(disks.map(({ path }) => dirname(path))).toEqual([pool.path, pool.path]);
+    return { domainId, disks };
+  };
+  const [other, own] = [0, 1].map(index => alone.world.node.pool(index)) as [Pool, Pool];
+  const first = await restored(own, filename);
+  const second = await restored(own, filename);
+  const operationId = newId();
+  const file = { poolId: own.uuid, filename };
+  await alone.backups.recompress({ operationId, fileId: newId(), file, compress: false, poolId: other.uuid });
+  const { path: moved } = fileOf(await alone.heard(operationId));
+  const third = await restored(other, basename(moved));
+  for (const { domainId, disks } of [first, second, third]) {
+    await alone.world.node.virsh('undefine', domainId);
+    for (const { path } of disks) rmSync(path);
+  }
+  rmSync(moved);
 });
 
 test('holes of the disks are holes of the backup', async () => {

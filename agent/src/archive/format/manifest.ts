@@ -65,7 +65,7 @@ const disk = z.looseObject({
   encryption: z.literal('luks').optional(),
   /** Format the first layer had on the node. */
   formerFormat: text,
-  /** The domain's active path before the backup, where the restored disk goes when no pool is given. */
+  /** The domain's active path before the backup, where the restored disk goes when no pool is given. Empty: it was on no node. */
   formerPath: filePath,
   poolId: text.nullable(),
   poolName: text.nullable(),

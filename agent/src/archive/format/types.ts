@@ -70,8 +70,8 @@ export interface AppenderOptions {
 export interface MemberOptions {
   /** The part of the file that is copied; default: all of it. */
   part?: { offset: number; lengthBytes: number } | undefined;
-  /** Where the file was on the node; recorded. */
-  formerPath?: string | undefined;
+  /** Where the file was on the node; recorded. Null: nowhere. */
+  formerPath?: string | null | undefined;
   /** Of its header; default: when the archive was begun. */
   modified?: Date | undefined;
   /**

@@ -160,7 +160,7 @@ export abstract class MemberWriter {
     options: MemberOptions = {},
   ): Promise<MemberRecord> {
     this.#admit(name);
-    const formerPath = options.formerPath ?? ('path' in content ? content.path : null);
+    const { formerPath = 'path' in content ? content.path : null } = options;
     const { signal, spare } = this.#target;
     // what qemu-img writes goes into these very files, whatever their names mean meanwhile
     const file = await openFresh(spare).catch((error: unknown) => {

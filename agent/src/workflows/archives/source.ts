@@ -9,6 +9,7 @@ import {
   openArchive,
 } from '../../archive/index.ts';
 import { describeForeign } from '../foreign-archive/describe.ts';
+import { withTruePlaces } from './places.ts';
 
 export interface OpenedBackup {
   archive: Archive;
@@ -60,7 +61,7 @@ export async function openBackup(
     );
     if (!found) throw new VirtkeepError('state_not_found', { file: path, state: requestedState });
     const isDescribed = archive.manifest === null && archive.again === null;
-    const manifest = isDescribed ? newest : await archive.manifestOfState(found.number);
+    const manifest = isDescribed ? newest : withTruePlaces(await archive.manifestOfState(found.number));
     const state = manifest.states.find(candidate => candidate.number === found.number)!;
     const xml = (await archive.readMember(state.xmlMember, signal)).toString('utf8');
     return { archive, manifest, state, xml, newest, unknown };

@@ -55,17 +55,17 @@ export async function copyMembers(
   try {
     const writer = await create(ahead.signal, bytes => progress.written(bytes));
     for (const [index, { member, content }] of disks.entries()) {
-      const { name, virtualSize, path: formerPath } = member;
+      const { name, virtualSize } = member;
       const isAhead = compress || ahead.hasBegun(index);
       if (isAhead) {
         const { path, once } = await ahead.converted(index);
         progress.follow(index, CONVERTED_SHARE, (await stat(path)).size);
         const onCopied = (bytes: number) => once.done(bytes);
-        await writer.addFile(name, 'disk', path, { formerPath, onCopied });
+        await writer.addFile(name, 'disk', path, { onCopied });
         await ahead.release(index);
       } else {
         progress.follow(index, 0, virtualSize);
-        await ahead.inPlace(index, () => writer.addRaw(name, content, virtualSize, { formerPath }));
+        await ahead.inPlace(index, () => writer.addRaw(name, content, virtualSize, { formerPath: null }));
       }
     }
     for (const member of planned.archive.members) {
@@ -74,7 +74,7 @@ export async function copyMembers(
       const { path, offset, sizeBytes } = planned.images.get(member.path)!;
       progress.follow(disks.length + images.indexOf(member.path), 0, sizeBytes);
       const part = { offset, lengthBytes: sizeBytes };
-      await writer.addFile(member.name, member.kind, path, { formerPath: member.path, part });
+      await writer.addFile(member.name, member.kind, path, { part });
     }
   } finally {
     await ahead.close();

@@ -4,6 +4,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { type Appliance, domainXmlOf, type NetworkTarget } from '../../ovf/index.ts';
 import type { PoolRecord } from '../../pools/index.ts';
+import { withoutPlaces } from '../archives/places.ts';
 import { type ArchivePlan, planArchive } from '../backup/members.ts';
 import { networksOf, targetHere } from '../config-restore/networks.ts';
 import type { NodeFacts } from '../config-restore/node-facts.ts';
@@ -115,7 +116,7 @@ export function planImport(
     pool,
     disks: imported,
     images: placed.images,
-    archive,
+    archive: { ...archive, manifest: withoutPlaces(archive.manifest) },
     totalBytes: [...imported, ...placed.images.values()].reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
     warnings: warnings.map(({ element, text }) => `${element}: ${text}`),
   };

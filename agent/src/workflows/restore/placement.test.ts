@@ -4,7 +4,7 @@ import { samplePool as pool } from '../../pools/sample-pool.ts';
 import { filesOf, type PlacementInput, placeFiles } from './placement.ts';
 
 const [fast, slow] = [pool('fast'), pool('slow')];
-const layer = (member: string, formerPath: string) => ({
+const layer = (member: string, formerPath: string | null) => ({
   member,
   stateNumber: 1,
   frozenBy: null,
@@ -95,6 +95,15 @@ describe('where a disk goes', () => {
       poolChanged: true,
       warnings: [expect.stringContaining('too little space')],
     });
+  });
+
+  test('where the backup is, since it was nowhere: nothing is moved', () => {
+    const manifest = manifestOf('', 'cd.iso');
+    manifest.disks[0]!.layers = [layer('a.qcow2', null)];
+    const placed = placeFiles(input({ manifest, existing: new Set(['/pools/slow/cd.iso']) }));
+    expect(placed).toMatchObject({ poolChanged: false, warnings: [] });
+    expect(placed.disks[0]!.layers.map(({ path }) => path)).toEqual(['/pools/slow/new-id.qcow2']);
+    expect([...placed.drives.values()]).toEqual(['/pools/slow/new-id.iso']);
   });
 
   test.each<[string, Partial<PlacementInput>]>([

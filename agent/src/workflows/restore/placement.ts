@@ -118,7 +118,9 @@ function placeIn(request: PlacementInput, pool: PoolRecord | null): Placement {
   const input: Placing = { ...request, given: new Set() };
   const warnings: string[] = [];
   const disks = input.manifest.disks.map(disk => placeDisk(input, disk, pool, warnings));
-  const moved = pool === null && disks.some(({ disk, pool: used }) => used !== formerPool(input, disk));
+  const moved =
+    pool === null &&
+    disks.some(({ disk, pool: used }) => !isPlaceless(disk) && used !== formerPool(input, disk));
   const first = disks[0]?.layers.at(-1);
   const memoryPool = first?.pool ?? pool ?? fallbackPool(input);
   const { images, drives } = placeImages(input, pool, warnings);
@@ -146,9 +148,10 @@ function placeDisk(
   const former = formerPool(input, disk);
   if (!former) {
     const target = fallbackPool(input);
-    warnings.push(
-      `${disk.target}: ${disk.formerPath} is in no data pool of this node; restored to ${target.name}.`,
-    );
+    if (!isPlaceless(disk))
+      warnings.push(
+        `${disk.target}: ${disk.formerPath} is in no data pool of this node; restored to ${target.name}.`,
+      );
     return inDirectory(input, disk, target, target.path!);
   }
   const paths = ownLayers(input, disk).map(layer => layer.formerPath!);
@@ -159,6 +162,10 @@ function placeDisk(
     return inDirectory(input, disk, former, dirname(disk.formerPath));
   throw new VirtkeepError('disk_path_in_use', { path: taken });
 }
+
+/** It was on no node (2.1 rule 6): the pool of the backup is where it belongs. */
+const isPlaceless = ({ layers }: ManifestDisk): boolean =>
+  layers.every(({ formerPath }) => formerPath === null);
 
 /** The writable pool all of a disk's former paths lie in, or undefined. */
 function formerPool(input: PlacementInput, disk: ManifestDisk): PoolRecord | undefined {

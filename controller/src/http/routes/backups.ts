@@ -93,7 +93,8 @@ const RestoreBody = body(
       Type.String({
         ...GivenUuid,
         description:
-          'default: the former paths; of a foreign file the pool where it lies, unless that is not written to',
+          'default: the former paths; of a foreign file, and of a backup that was converted from one, the pool where it lies, unless that ' +
+          'is not written to',
       }),
     ),
     state: Type.Optional(State),

@@ -145,7 +145,7 @@ export const BackupDiskSchema = part({
   id: text('id of the disk'),
   target_dev: text('its target in the definition'),
   target_bus: text('virtio, scsi, sata, …'),
-  path: text('where it lay'),
+  path: text('where it lay; empty: nowhere, in a converted backup'),
   virtual_size: described(Bytes, 'bytes that the guest sees'),
   size: described(Bytes, 'bytes that the archive holds of it'),
   excluded: truth('it was left out'),
@@ -153,7 +153,7 @@ export const BackupDiskSchema = part({
 
 export const BackupImageSchema = part({
   target_dev: text('the drive it was in'),
-  path: text('where it lay'),
+  path: text('where it lay; in a converted backup its name'),
   size: described(Bytes, 'its bytes'),
   included: truth('the archive holds it'),
 });

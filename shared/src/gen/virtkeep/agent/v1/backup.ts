@@ -223,7 +223,7 @@ export interface BackupDisk {
   id: string;
   targetDev: string;
   targetBus: string;
-  /** Where it was. */
+  /** Where it was; empty: nowhere, in a converted backup. */
   path: string;
   poolId: string;
   virtualSize: bigint;
