@@ -319,9 +319,9 @@ async function tryOne(seed: number): Promise<string> {
   } as unknown as WorkflowDependencies;
   try {
     const backup = await backupOf(random);
-    const { manifest, state, xml } = backup;
+    const { archive, manifest, state, xml } = backup;
     backupConfiguration(manifest, state, xml);
-    backupWarnings(manifest, state);
+    backupWarnings(manifest, state, judgedAs(trust)(archive));
     await screenBackup(backup, trust, signal);
     withoutSecrets(xml);
     const request = StartRestoreRequest.fromPartial({

@@ -140,4 +140,7 @@ export async function appendState(
 /** Takes every archive for the same, by nobody's signature. */
 export const judgedAs =
   (trust: ArchiveTrust): JudgeArchive =>
-  () => ({ trust, signer: '', reason: trust === 'foreign' ? 'it is not signed' : '', coversContent: false });
+  () => ({
+    ...{ trust, signer: '', reason: trust === 'foreign' ? 'it is not signed' : '' },
+    ...{ byOneNode: trust !== 'foreign', coversContent: false },
+  });

@@ -111,7 +111,7 @@ export function backupService(
         xml: withoutSecrets(xml),
         configuration: backupConfiguration(manifest, state, xml),
         warnings: [
-          ...backupWarnings(manifest, state),
+          ...backupWarnings(manifest, state, signature),
           ...signatureWarnings(signature),
           ...backup.unknown.map(text => ({ key: 'not_recorded', text })),
           ...screened,

@@ -145,7 +145,7 @@ describe('what comes with the disks', () => {
     expect(await restored(result.name).xml(true)).not.toContain('sg-none');
   });
 
-  test("a LUN is attached when it is there, nobody on any node uses it, and it is the VM's or was asked for", async () => {
+  test('a LUN is attached when it is there and nobody on any node uses it, the original among them', async () => {
     const image = inPool('lun.img');
     await run(['truncate', '-s', '1M', image]);
     const device = (await run(['losetup', '--find', '--show', image])).stdout.trim();
@@ -171,8 +171,8 @@ describe('what comes with the disks', () => {
       const unavailable = { msgKey: 'lun_unavailable' };
       elsewhere({ kind: 'unused' });
       await expect(restore({ luns: ['sdz'] })).rejects.toMatchObject(unavailable);
+      await leftOut({}, `it is used by ${guest.name}`);
       await removeGuest(guest);
-      await leftOut({}, 'it belongs to the original');
       const live = await lab.world.defineTiny({});
       await live.start();
       await virsh('attach-disk', live.name, device, 'vdz', '--live');
@@ -185,13 +185,19 @@ describe('what comes with the disks', () => {
       await expect(restore({ luns: ['sdz'] })).rejects.toMatchObject(unavailable);
       elsewhere({ kind: 'unknown', reason: 'n2 is away' });
       await leftOut({ keepIdentity: true }, 'n2 is away');
+      await leftOut({}, 'n2 is away');
       elsewhere({ kind: 'unused' });
-      const instead = await restore({ keepIdentity: true });
-      expect(instead.warnings.join()).not.toContain(alias);
-      expect(await restored(instead.name).xml(true)).toContain(alias);
-      await removeGuest(restored(instead.name));
-      const named = await restore({ luns: ['sdz'] });
-      expect(await restored(named.name).xml(true)).toContain(alias);
+      const directory = join(lab.world.dir, 'mounted');
+      await run(['mkfs.ext4', '-q', device]);
+      mkdirSync(directory);
+      await run(['mount', device, directory]);
+      await leftOut({}, 'this node uses it itself').finally(() => run(['umount', directory]));
+      for (const options of [{ keepIdentity: true }, { luns: ['sdz'] }, {}]) {
+        const { name, warnings } = await restore(options);
+        expect(warnings.join()).not.toContain(alias);
+        expect(await restored(name).xml(true)).toContain(alias);
+        await removeGuest(restored(name));
+      }
     } finally {
       lab.dependencies.otherNodes = NO_OTHER_NODES;
       await run(['losetup', '--detach', device]);

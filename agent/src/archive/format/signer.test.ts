@@ -102,8 +102,15 @@ describe('an archive is signed', () => {
   test.each([{}, { zstd: true }, { hash: true }, { zstd: true, hash: true }])('%j', async options => {
     const path = await made(own, options);
     const coversContent = options.hash === true;
-    expect(await judged(path)).toEqual({ trust: 'own', signer: OWN, reason: '', coversContent });
-    expect(await judged(path, signerOf(other))).toMatchObject({ trust: 'fleet', signer: OWN });
+    expect(await judged(path)).toEqual({
+      trust: 'own',
+      signer: OWN,
+      reason: '',
+      byOneNode: true,
+      coversContent,
+    });
+    const told = { trust: 'fleet', signer: OWN, byOneNode: true };
+    expect(await judged(path, signerOf(other))).toMatchObject(told);
   });
 
   test('by a certificate that has ended since, and not by one that was taken back', async () => {
@@ -143,7 +150,7 @@ describe('an archive is signed', () => {
     const path = await made(other);
     for (let state = 2; state <= 34; state++) {
       await increment(path, own, `s${state}`);
-      expect(await judged(path)).toMatchObject({ trust: 'fleet', signer: OWN });
+      expect(await judged(path)).toMatchObject({ trust: 'fleet', signer: OWN, byOneNode: false });
     }
     expect(await judged(path, signerOf(other))).toMatchObject({ trust: 'fleet', signer: OWN });
     await increment(path, other, 'back');
@@ -189,7 +196,7 @@ test.each([false, true])(
 );
 
 describe('who has an archive signed that he did not make does not make it the node’s own', () => {
-  const fleetOfOwn = { trust: 'fleet', signer: OWN, reason: '' };
+  const fleetOfOwn = { trust: 'fleet', signer: OWN, byOneNode: false, reason: '' };
 
   test.each([1, 2, 34])('of %p states, whatever it said of itself, and whoever extends it', async states => {
     const from = await made(null);

@@ -47,7 +47,7 @@ export class ArchiveSigner {
   /** Judges the newest manifest of an archive: it lists the digests of all others, and says whether the same node signed them. */
   readonly judge: JudgeArchive = ({ manifest, seal }) => {
     const foreign = (reason: string, signer = '') =>
-      ({ trust: 'foreign', signer, reason, coversContent: false }) as const;
+      ({ trust: 'foreign', signer, reason, byOneNode: false, coversContent: false }) as const;
     if (manifest === null || seal === null) return foreign('it was not written by this service');
     if (seal.signature === null) return foreign('it is not signed');
     const { nodeId, caPem } = this.#options.identity();
@@ -61,12 +61,9 @@ export class ArchiveSigner {
     const coversContent = manifest.members.every(
       member => digestOf(member) !== null && member.hashedLater !== true,
     );
-    return {
-      trust: signer === nodeId && isOnesOwn(manifest) ? 'own' : 'fleet',
-      signer,
-      reason: '',
-      coversContent,
-    };
+    const byOneNode = isOnesOwn(manifest);
+    const trust = signer === nodeId && byOneNode ? 'own' : 'fleet';
+    return { trust, signer, reason: '', byOneNode, coversContent };
   };
 }
 

@@ -15,6 +15,8 @@ export interface Judgement {
   signer: string;
   /** Why it is foreign, as a sentence without its full stop; empty for one that is not. */
   reason: string;
+  /** One node of this controller made and extended all of it: what it says of its VM was so on that node. */
+  byOneNode: boolean;
   /** The signature stands for the bytes of the disks and images, too, and not for what defines the VM alone. */
   coversContent: boolean;
 }

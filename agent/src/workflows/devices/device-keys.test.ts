@@ -2,7 +2,14 @@ import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
-import { blockKeys, deviceKeysOf, isUnknownDevice, mayBeBlockDevice, networkKey } from './device-keys.ts';
+import {
+  blockKeys,
+  deviceKeysOf,
+  isUnknownDevice,
+  mayBeBlockDevice,
+  namesDevice,
+  networkKey,
+} from './device-keys.ts';
 
 test.each([
   [
@@ -37,6 +44,20 @@ test.each([
   ['no name of its own', ['pci-0000:00:1f.2-ata-1'], ['path:/dev/sdb']],
 ])('a device by %s', (_how, names, keys) => {
   expect(blockKeys(names, '/dev/sdb')).toEqual(expect.arrayContaining(keys));
+});
+
+test.each([
+  ['/dev/disk/by-id/wwn-0x600140512345678a', true],
+  ['/dev/disk/by-id/dm-uuid-mpath-3600140512345678aa', true],
+  ['/dev/disk/by-path/ip-10.0.0.1:3260-iscsi-iqn.2013-07.com.example:lab-lun-2', true],
+  ['/dev/disk/by-path/pci-0000:00:1f.2-ata-1', false],
+  ['/dev/disk/by-id/dm-name-mpatha', false],
+  ['/dev/disk/by-id/../../sdb', false],
+  ['/dev/mapper/mpatha', false],
+  ['/dev/sdb', false],
+  ['', false],
+])('the path %s says by itself which device it is: %s', (path, does) => {
+  expect(namesDevice(path)).toBe(does);
 });
 
 test('a device is found by its links, whatever path names it', async () => {

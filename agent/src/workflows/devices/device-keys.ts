@@ -3,10 +3,12 @@
  * A device has several; two are the same device when they share one.
  */
 import { readdir, realpath } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import type { DiskConfig, NetworkSource } from '../../domain-xml/index.ts';
 
 const DEVICES = '/dev';
+/** Where they are, by what they are named after. */
+const LINKS = ['by-id', 'by-path'];
 const NBD_PORT = '10809';
 /** Of devices that have no name of their own. */
 const BY_PATH = 'path:';
@@ -25,9 +27,7 @@ export async function deviceKeysOf(disk: DiskPlace, devices = DEVICES): Promise<
   if (disk.network) return [networkKey(disk.network)];
   if (disk.path === undefined || !isDevice(disk)) return [];
   const real = await realpath(disk.path).catch(() => disk.path!);
-  const links = await Promise.all(
-    ['by-id', 'by-path'].map(kind => linksTo(real, join(devices, 'disk', kind))),
-  );
+  const links = await Promise.all(LINKS.map(kind => linksTo(real, join(devices, 'disk', kind))));
   // a link whose device is away still tells what it is
   const own = disk.path.startsWith(join(devices, 'disk/')) ? [disk.path.split('/').at(-1)!] : [];
   return blockKeys([...new Set([...own, ...links.flat()])], real);
@@ -51,6 +51,13 @@ export async function isUnknownDevice(
     () => true,
   );
   return isAway && (await deviceKeysOf(disk, devices)).every(key => key.startsWith(BY_PATH));
+}
+
+/** Whether a path says of itself which device it means, so that it means the same one on every node that has it. */
+export function namesDevice(path: string, devices = DEVICES): boolean {
+  const [kind, name, ...more] = relative(join(devices, 'disk'), path).split('/');
+  if (kind === undefined || !LINKS.includes(kind) || name === undefined || more.length > 0) return false;
+  return blockKeys([name], path).every(key => !key.startsWith(BY_PATH));
 }
 
 /** Whether what has this key may be a block device: of an iSCSI target the kernel may have made one. */

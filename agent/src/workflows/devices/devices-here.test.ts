@@ -36,7 +36,7 @@ async function restoreBeside(xml: string, { keepIdentity = true, named = [] as s
     {
       config: parseDomain(definition(rbd('pool/a'))),
       keepIdentity,
-      trust: 'own',
+      judgement: { trust: 'own', byOneNode: true },
       named,
       claimant: { domainId: 'restored', domainName: 'restored' },
     },
@@ -68,8 +68,8 @@ test('a device that is away, or a volume of an unknown pool, may be any', async 
     expect([...(await restoreBeside(definition(devices, TOO_DEEP))).targets]).toEqual([]);
 });
 
-test('nobody is asked about a device that is neither asked for nor the restored VM has a right to', async () => {
+test('nobody is asked about storage on the network that a new VM was not given by name', async () => {
   const found = await restoreBeside(definition(rbd('pool/a'), TOO_DEEP), { keepIdentity: false });
   expect(found.listed).toBe(0);
-  expect(found.reasons.get('vda')).toMatch(/beside/);
+  expect(found.reasons.get('vda')).toMatch(/on the network/);
 });

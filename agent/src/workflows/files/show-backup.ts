@@ -90,8 +90,12 @@ export async function screenBackup(
 const asWarnings = (texts: string[]): BackupWarning[] =>
   texts.map(text => ({ key: 'definition_left_out', text }));
 
-/** What the user should know before restoring; the same on every node. */
-export function backupWarnings(manifest: Manifest, state: ManifestState): BackupWarning[] {
+/** What the user should know before restoring. */
+export function backupWarnings(
+  manifest: Manifest,
+  state: ManifestState,
+  judgement: Pick<Judgement, 'trust' | 'byOneNode'>,
+): BackupWarning[] {
   const warnings: BackupWarning[] = [];
   const warn = (key: string, text: string) => warnings.push({ key, text });
   for (const iso of manifest.isos.filter(image => image.member === null))
@@ -102,7 +106,7 @@ export function backupWarnings(manifest: Manifest, state: ManifestState): Backup
   for (const lun of manifest.luns)
     warn(
       'lun_not_copied',
-      `The LUN ${lun.formerPath} (${lun.target}) is attached when it is there and not in use.`,
+      `The LUN ${lun.formerPath} (${lun.target}) is not in the backup; it is ${lunUse(judgement)}.`,
     );
   for (const disk of manifest.excludedDisks)
     warn(
@@ -115,6 +119,16 @@ export function backupWarnings(manifest: Manifest, state: ManifestState): Backup
     warn('memory_included', 'The disks were not quiesced; the restored VM resumes from its memory.');
   for (const text of manifest.warnings) warn('made_with_warning', text);
   return warnings;
+}
+
+/** When a restore attaches a LUN. */
+function lunUse({ trust, byOneNode }: Pick<Judgement, 'trust' | 'byOneNode'>): string {
+  if (trust === 'foreign') return 'not attached, since nobody vouches for the backup';
+  if (!byOneNode) return 'attached only where its target is named, since not one node alone made the backup';
+  return (
+    'attached when it is there and neither the node nor a VM of any node uses it; on another node than that of the backup, when its name ' +
+    'tells which device it is (/dev/disk/by-id), or its target is named'
+  );
 }
 
 /** What only those may restore who are allowed to. */

@@ -57,7 +57,7 @@ async function restorable(
 /** What a verification tells; `now` is its time. */
 export function verifyResult(
   result: VerifyResult,
-  signature: Judgement | undefined,
+  judgement: Judgement | undefined,
   now: Date,
 ): ResultOf<'verify'> {
   return {
@@ -67,9 +67,13 @@ export function verifyResult(
     hashed: result.hashed,
     unprovenMembers: result.unprovenMembers,
     restorableStates: { numbers: result.restorableStates },
-    signature,
+    signature: judgement && signatureOf(judgement),
   };
 }
+
+const signatureOf = ({ trust, signer, reason, coversContent }: Judgement) => ({
+  ...{ trust, signer, reason, coversContent },
+});
 
 function problemOf({ member, problem, text }: ArchiveProblem): { member: string; reason: string } {
   return { member: member ?? '', reason: `${problem}: ${text}` };

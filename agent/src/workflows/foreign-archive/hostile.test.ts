@@ -108,7 +108,7 @@ async function tryOne(seed: number): Promise<string> {
     const state = manifest.states[0]!;
     const xml = (await archive.readMember(state.xmlMember, AbortSignal.timeout(60_000))).toString();
     backupConfiguration(manifest, state, xml);
-    backupWarnings(manifest, state);
+    backupWarnings(manifest, state, { trust: 'foreign', byOneNode: false });
     return 'read';
   } catch (error) {
     if (error instanceof VirtkeepError && error.msgKey !== 'internal') return error.msgKey;

@@ -53,7 +53,8 @@ export async function checkRestore(
   const { signal } = scope;
   const { manifest, state } = backup;
   const libvirt = dependencies.libvirt();
-  const { trust } = dependencies.judge(backup.archive);
+  const judgement = dependencies.judge(backup.archive);
+  const { trust } = judgement;
   const { xml, warnings: leftOut } = screenDefinition(backup.xml, trust);
   const config = parseDomain(xml, file.filename);
   if ((request.startOn || request.instant) && manifest.isTemplate)
@@ -90,7 +91,7 @@ export async function checkRestore(
   );
   await refusePathsThatLeaveTheirPool(placement);
   const { keepIdentity, luns } = request;
-  const question = { config, keepIdentity, named: luns, claimant, trust };
+  const question = { config, keepIdentity, named: luns, claimant, judgement };
   const devices = await attachableDevices(dependencies, pools, question, scope);
   const missing = [...devices.warnings, ...missingDevices(config, manifest, devices)];
   const unchecked = template.faults.map(({ text }) => text);

@@ -1,17 +1,18 @@
 /**
- * LUNs and network disks that a backup only records: which of them the restored VM gets. One that somebody else writes to
- * would be destroyed, so each must be there and unused, on this node and on every other one; and a VM with a new identity is
- * beside the original, to which they belong, so it gets only those that were asked for by name.
+ * LUNs and network disks that a backup only records: which of them the restored VM gets (specification 2.1 rule 4). One that somebody
+ * else writes to would be destroyed, so each must be there and unused, on this node and by the VMs of every other one, the original among
+ * them. What leaves a doubt is attached only when it was asked for by name.
  */
 import { constants } from 'node:fs';
 import { open, stat } from 'node:fs/promises';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import type { ArchiveTrust } from '../../archive/index.ts';
+import type { Judgement } from '../../archive/index.ts';
 import type { Claimant } from '../../claims.ts';
 import type { DiskConfig, DomainConfig } from '../../domain-xml/index.ts';
 import type { Answer, Thing } from '../../other-nodes.ts';
 import type { PoolRecord } from '../../pools/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { namesDevice } from '../devices/device-keys.ts';
 import { type DevicesHere, deviceNamesOf, devicesHere, mayName } from '../devices/devices-here.ts';
 
 /** For how long something is claimed and looked at. */
@@ -24,8 +25,8 @@ export interface ClaimScope {
 export interface DeviceQuestion {
   config: DomainConfig;
   keepIdentity: boolean;
-  /** Who vouches for the archive that names the devices. */
-  trust: ArchiveTrust;
+  /** Of the archive that names the devices. */
+  judgement: Pick<Judgement, 'trust' | 'byOneNode'>;
   /** Targets that were asked for by name. */
   named: readonly string[];
   /** The restored VM. */
@@ -42,11 +43,18 @@ export interface AttachableDevices {
 
 /** What is known of one device. */
 export interface DeviceFacts {
-  isPresent: boolean;
+  /** Why no VM of this node can have it. */
+  fault?: string | undefined;
   /** By whom it is used. */
   usedBy?: string;
   /** Why it is not known who else uses it: not all nodes were heard, or a VM of this one cannot be read. */
   unheard?: string;
+}
+
+/** A device by its names, and by whose restore it is claimed. */
+interface ClaimedDevice {
+  things: Thing[];
+  usedBy: string | undefined;
 }
 
 /** Attached, perhaps with a warning; left out with a reason; or refused, when it was asked for and must not be attached. */
@@ -54,12 +62,24 @@ export type DeviceVerdict =
   | { attach: true; warning?: string }
   | { attach: false; reason: string; refuse: boolean };
 
+/** Why a device is not even looked at unless it is asked for by name; undefined: it is. Pure. */
+export function doubtAbout(
+  { type, path = '' }: Pick<DiskConfig, 'type' | 'path'>,
+  { judgement: { trust, byOneNode }, keepIdentity }: Pick<DeviceQuestion, 'judgement' | 'keepIdentity'>,
+): string | undefined {
+  const isNetwork = type === 'network';
+  if (trust === 'own' && (keepIdentity || !isNetwork)) return undefined;
+  if (isNetwork) return 'no node can see what else uses storage on the network';
+  if (!byOneNode) return 'not one node alone made the backup';
+  return namesDevice(path)
+    ? undefined
+    : 'the backup is of another node, where another device may have its name';
+}
+
 /** Decides about one device by the facts; pure. @param isNamed the request names its target */
-export function judgeDevice(facts: DeviceFacts, isNamed: boolean, keepIdentity: boolean): DeviceVerdict {
+export function judgeDevice(facts: DeviceFacts, isNamed: boolean): DeviceVerdict {
   const no = (reason: string): DeviceVerdict => ({ attach: false, reason, refuse: isNamed });
-  if (!isNamed && !keepIdentity)
-    return no('it belongs to the original VM, which this one stands beside; name its target to attach it');
-  if (!facts.isPresent) return no('it is not there or in use');
+  if (facts.fault !== undefined) return no(facts.fault);
   if (facts.usedBy !== undefined) return no(`it is used by ${facts.usedBy}`);
   if (facts.unheard === undefined) return { attach: true };
   if (!isNamed) return no(`others may use it (${facts.unheard}); name its target to attach it all the same`);
@@ -77,7 +97,7 @@ export async function attachableDevices(
   question: DeviceQuestion,
   { claim, signal }: ClaimScope,
 ): Promise<AttachableDevices> {
-  const { config, named, keepIdentity, claimant, trust } = question;
+  const { config, named, claimant, judgement } = question;
   const candidates = config.disks.filter(isForeign);
   const unknown = named.find(target => !candidates.some(disk => disk.targetDev === target));
   if (unknown !== undefined) {
@@ -86,12 +106,14 @@ export async function attachableDevices(
   }
   const targets = new Set<string>();
   const found: AttachableDevices = { targets, reasons: new Map(), warnings: [] };
-  if (trust === 'foreign') return withoutDevices(candidates, named, found);
-  // the device of another node's VM may be anything on this one
-  const isRightful = keepIdentity && trust === 'own';
-  const isLookedAt = ({ targetDev }: DiskConfig) => isRightful || named.includes(targetDev);
-  const claimed = new Map<DiskConfig, { things: Thing[]; usedBy: string | undefined }>();
-  for (const disk of candidates.filter(isLookedAt)) {
+  if (judgement.trust === 'foreign') return withoutDevices(candidates, named, found);
+  const claimed = new Map<DiskConfig, ClaimedDevice>();
+  for (const disk of candidates) {
+    const doubt = named.includes(disk.targetDev) ? undefined : doubtAbout(disk, question);
+    if (doubt !== undefined) {
+      found.reasons.set(disk.targetDev, `${doubt}; name its target to attach it`);
+      continue;
+    }
     const things = (await deviceNamesOf(disk, pools)).map((key): Thing => ({ kind: 'device', key }));
     claim(dependencies.claims.make(things, claimant));
     // before the definitions are read: who has ended a claim by then is seen in them
@@ -99,11 +121,9 @@ export async function attachableDevices(
   }
   const here: DevicesHere =
     claimed.size > 0 ? await devicesHere(dependencies.libvirt(), pools) : { used: new Map(), unread: [] };
-  for (const disk of candidates) {
+  for (const [disk, claimedAs] of claimed) {
     const { targetDev: target, source } = disk;
-    const isNamed = named.includes(target);
-    const facts = isLookedAt(disk) ? await factsOf(disk) : { isPresent: true };
-    const verdict = judgeDevice(facts, isNamed, isRightful);
+    const verdict = judgeDevice(await factsOf(disk, claimedAs), named.includes(target));
     if (verdict.attach) {
       targets.add(target);
       if (verdict.warning) found.warnings.push(`${target} (${source}) is attached: ${verdict.warning}.`);
@@ -113,12 +133,11 @@ export async function attachableDevices(
   }
   return found;
 
-  async function factsOf(disk: DiskConfig): Promise<DeviceFacts> {
-    const { things, usedBy: byClaim } = claimed.get(disk)!;
+  async function factsOf(disk: DiskConfig, { things, usedBy: byClaim }: ClaimedDevice): Promise<DeviceFacts> {
     const usedBy = byClaim ?? things.map(thing => here.used.get(keyOf(thing))).find(Boolean);
     const answers = await dependencies.otherNodes.whoUses(things, signal);
     const unsure = { ...unreadHere(here, things), ...heard(answers) };
-    return { isPresent: await isPresent(disk), ...(usedBy ? { usedBy } : unsure) };
+    return { fault: await faultOf(disk), ...(usedBy ? { usedBy } : unsure) };
   }
   function claimedHere(thing: Thing): string | undefined {
     const by = dependencies.claims.by(thing, claimant);
@@ -158,16 +177,19 @@ function heard(answers: readonly Answer[]): Pick<DeviceFacts, 'usedBy' | 'unhear
 
 const keyOf = (thing: Thing): string => (thing.kind === 'device' ? thing.key : '');
 
-/** Network storage is asked by QEMU at the start; a device must be free for exclusive use (EBUSY: mounted, in a group). */
-async function isPresent(disk: DiskConfig): Promise<boolean> {
-  if (disk.type === 'network') return true;
-  if (disk.type !== 'block' || disk.path === undefined) return false;
+/** Network storage is asked by QEMU at the start; a device must be free for exclusive use. */
+async function faultOf({ type, path }: DiskConfig): Promise<string | undefined> {
+  if (type === 'network') return undefined;
+  if (type !== 'block' || path === undefined) return 'it is not named by the path of a device';
   try {
-    if (!(await stat(disk.path)).isBlockDevice()) return false;
-    const device = await open(disk.path, constants.O_RDONLY | constants.O_EXCL);
+    if (!(await stat(path)).isBlockDevice()) return 'it is no block device';
+    const device = await open(path, constants.O_RDONLY | constants.O_EXCL);
     await device.close();
-    return true;
-  } catch {
-    return false;
+    return undefined;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT') return 'it is not there';
+    if (code === 'EBUSY') return 'this node uses it itself, as by a mount, a volume group or multipath';
+    return `it cannot be opened (${code})`;
   }
 }

@@ -43,9 +43,10 @@ export interface StartRestoreRequest {
   /** Most bytes per second and disk that an instant restore pulls; 0: no limit. */
   bandwidth: bigint;
   /**
-   * Targets of LUNs and network disks to attach to the new domain; they must be there and unused on every node. Without,
-   * a domain in place of a lost one gets those of which that is certain, and one with a new identity none: they belong to
-   * the original. What is left out, and why, is among the warnings.
+   * Targets of LUNs and network disks to attach to the new domain; they must be there and unused on every node. LUNs that
+   * are not named are attached, too, when that is certain: on another node than that of the backup only by a name that
+   * tells which device it is. Network disks only in place of a lost domain, on the node of the backup. What is left out,
+   * and why, is among the warnings.
    */
   luns: string[];
   /**

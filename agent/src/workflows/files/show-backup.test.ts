@@ -1,0 +1,21 @@
+import { expect, test } from '@jest/globals';
+import { manifestOf } from '../../archive/test-kit.ts';
+import { backupWarnings } from './show-backup.ts';
+
+const XML = { name: '0001_vm.xml', kind: 'domain_xml' as const, sizeBytes: 1, dataOffset: 0, sha256: null };
+const manifest = manifestOf([{ ...XML, formerPath: null }], {
+  luns: [{ target: 'sda', formerPath: '/dev/sdx', wwn: null }],
+});
+
+test.each([
+  ['own', true, 'attached when it is there'],
+  ['fleet', true, 'attached when it is there'],
+  ['fleet', false, 'attached only where its target is named'],
+  ['foreign', false, 'not attached'],
+] as const)(
+  'what a backup does not hold comes from the node: %s, made by one node: %s',
+  (trust, byOneNode, lun) => {
+    const warnings = backupWarnings(manifest, manifest.states[0]!, { trust, byOneNode });
+    expect(warnings).toEqual([{ key: 'lun_not_copied', text: expect.stringContaining(lun) }]);
+  },
+);
