@@ -53,6 +53,28 @@ describe('what comes with the disks', () => {
     expect(empty.operation.warnings.join()).toContain('drive is empty');
   });
 
+  test('an image outside of the pools is used where it is as long as it is what it was', async () => {
+    const image = join(lab.world.dir, 'outside.iso');
+    writeFileSync(image, 'iso bytes');
+    const disk = { path: await makePlainDisk(inPool(`${newId()}.qcow2`), { sizeBytes: 1024 * 1024 }) };
+    const guest = await lab.world.defineTiny({ disks: [disk, { path: image, device: 'cdrom' }] });
+    const files = [await lab.backup(guest, { excludeIso: true }), await lab.backup(guest)] as const;
+    await removeGuest(guest, disk.path);
+    const shown = async ({ file }: (typeof files)[0]) => {
+      const { result } = await lab.restore(file, { poolId: poolId(1) });
+      const { sdb: path } = await restored(result.name).disks();
+      await removeGuest(restored(result.name));
+      return { path, warnings: result.warnings.join() };
+    };
+    for (const made of files) expect(await shown(made)).toEqual({ path: image, warnings: '' });
+    writeFileSync(image, 'of another size');
+    expect(await shown(files[0])).toEqual({
+      path: '-',
+      warnings: expect.stringContaining('neither in the backup nor in a data pool of this node'),
+    });
+    expect((await shown(files[1])).path).toBe(inPool('outside.iso', 1));
+  });
+
   test('a drive shows what a qcow2 image holds, and not its bytes', async () => {
     const disk = { path: await makePlainDisk(inPool(`${newId()}.qcow2`), { sizeBytes: 1024 * 1024 }) };
     const image = await makePlainDisk(inPool('tools.qcow2'), { sizeBytes: 1024 * 1024 });

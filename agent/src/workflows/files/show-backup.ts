@@ -101,7 +101,7 @@ export function backupWarnings(
   for (const iso of manifest.isos.filter(image => image.member === null))
     warn(
       'iso_excluded',
-      `The image ${iso.formerPath} of ${iso.target} is not in the backup; it is used when it exists.`,
+      `The image ${iso.formerPath} of ${iso.target} is not in the backup; it is used when ${imageUse(judgement)}.`,
     );
   for (const lun of manifest.luns)
     warn(
@@ -119,6 +119,12 @@ export function backupWarnings(
     warn('memory_included', 'The disks were not quiesced; the restored VM resumes from its memory.');
   for (const text of manifest.warnings) warn('made_with_warning', text);
   return warnings;
+}
+
+/** Which image a drive shows that the archive does not hold. */
+function imageUse({ trust }: Pick<Judgement, 'trust'>): string {
+  const inPool = (what: string) => `there is ${what} at this path in a data pool of the node`;
+  return trust === 'own' ? `${inPool('a file')}, or elsewhere one of the same size` : inPool('an ISO image');
 }
 
 /** When a restore attaches a LUN. */

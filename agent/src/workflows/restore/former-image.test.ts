@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from '@jest/globals';
 import type { ArchiveTrust, Manifest } from '../../archive/index.ts';
+import type { PoolRecord } from '../../pools/index.ts';
 import { samplePool } from '../../pools/sample-pool.ts';
 import { formerImages } from './former-image.ts';
 
@@ -15,11 +16,13 @@ iso.write('CD001', 32_769);
 for (const directory of ['pool/backups', 'pool/sub', 'away']) mkdirSync(at(directory), { recursive: true });
 for (const path of ['pool/a.iso', 'pool/hard.iso', 'away/b.iso', 'pool/backups/c.iso'])
   writeFileSync(at(path), iso);
-for (const path of ['secret', 'pool/disk.img']) writeFileSync(at(path), 'of the node'.repeat(6000));
+const SECRET = 'of the node'.repeat(6000);
+for (const path of ['secret', 'pool/disk.img']) writeFileSync(at(path), SECRET);
 symlinkSync(at('secret'), at('pool/link.iso'));
 symlinkSync(at('pool/a.iso'), at('pool/inner.iso'));
 symlinkSync(root, at('pool/up'));
 symlinkSync(at('pool'), at('moved'));
+symlinkSync(at('secret'), at('link'));
 linkSync(at('pool/hard.iso'), at('pool/hard2.iso'));
 
 const pools = [
@@ -28,8 +31,12 @@ const pools = [
   samplePool('away', { path: at('away'), outside: true }),
 ];
 
-async function shown(path: string, trust: ArchiveTrust, records = pools): Promise<string | undefined> {
-  const manifest = { isos: [{ formerPath: path }] } as unknown as Manifest;
+async function shown(
+  path: string,
+  trust: ArchiveTrust,
+  { records = pools, sizeBytes = SECRET.length }: { records?: PoolRecord[]; sizeBytes?: number } = {},
+): Promise<string | undefined> {
+  const manifest = { isos: [{ formerPath: path, sizeBytes }] } as unknown as Manifest;
   return (await formerImages(manifest, records, trust)).get(path);
 }
 
@@ -39,6 +46,7 @@ describe('an image that is where it was', () => {
     ['in a pool, of another archive', 'pool/a.iso', 'foreign'],
     ['in a directory outside of the pools', 'away/b.iso', 'own'],
     ['no CD-ROM', 'pool/disk.img', 'own'],
+    ['in no pool', 'secret', 'own'],
   ])('is shown: %s', async (_what, path, trust) => {
     expect(await shown(at(path), trust)).toBe(at(path));
   });
@@ -52,7 +60,10 @@ describe('an image that is where it was', () => {
     ['a path with dots', `${at('pool')}/../secret`, 'own'],
     ['a link out of the pool', at('pool/link.iso'), 'own'],
     ['behind a directory that is a link', at('pool/up/secret'), 'own'],
-    ['in no pool', at('secret'), 'own'],
+    ["in no pool, another archive's", at('secret'), 'fleet'],
+    ['in no pool, a link', at('link'), 'own'],
+    ['in no pool, not there', at('none'), 'own'],
+    ['in no pool, a directory', root, 'own'],
     ['a backup', at('pool/backups/c.iso'), 'own'],
     ['a directory', at('pool/sub'), 'own'],
     ['not there', at('pool/none.iso'), 'own'],
@@ -66,8 +77,11 @@ describe('an image that is where it was', () => {
   });
 
   test('is not shown of a pool that is away', async () => {
-    expect(
-      await shown(at('pool/a.iso'), 'own', [samplePool('pool', { path: at('pool'), active: false })]),
-    ).toBeUndefined();
+    const records = [samplePool('pool', { path: at('pool'), active: false })];
+    expect(await shown(at('pool/a.iso'), 'own', { records })).toBeUndefined();
+  });
+
+  test('is not shown in no pool when it is another one by now', async () => {
+    expect(await shown(at('secret'), 'own', { sizeBytes: SECRET.length + 1 })).toBeUndefined();
   });
 });

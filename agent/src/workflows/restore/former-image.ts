@@ -3,18 +3,29 @@
  * drive shows its guest can read, so a path of an archive must not lead to anything else.
  */
 import { constants } from 'node:fs';
-import { type FileHandle, lstat, open } from 'node:fs/promises';
-import { normalize, relative } from 'node:path';
+import { type FileHandle, lstat, open, realpath } from 'node:fs/promises';
+import { dirname, normalize, relative } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { ArchiveTrust, Manifest } from '../../archive/index.ts';
-import { BACKUPS_DIR, isInside, type PoolRecord, poolOfPath, resolveInPool } from '../../pools/index.ts';
+import {
+  BACKUPS_DIR,
+  isInside,
+  PathGate,
+  type PoolRecord,
+  poolOfPath,
+  resolveInPool,
+} from '../../pools/index.ts';
 
 /** Where the first descriptor of an ISO 9660 file system says what it is. */
 const ISO_MAGIC = { offset: 32_769, text: 'CD001' } as const;
 
+/** Outside of the pools nobody watches for a file system that hangs. */
+const gate = new PathGate();
+
 /**
  * The images of a backup that are where they were, with their paths without links. Each lies in a pool of the node, not among
- * its backups. One that somebody else's archive names must moreover be a CD-ROM's by its content, in a pool that is the
+ * its backups; one that the node itself backed up may lie anywhere, as long as no link leads to it and it is as large as it was. One
+ * that somebody else's archive names must moreover be a CD-ROM's by its content, in a pool that is the
  * node's own: else the disk of another VM would be shown.
  */
 export async function formerImages(
@@ -23,21 +34,22 @@ export async function formerImages(
   trust: ArchiveTrust,
 ): Promise<Map<string, string>> {
   const found = new Map<string, string>();
-  for (const { formerPath } of manifest.isos) {
-    const path = await imageAt(formerPath, pools, trust);
-    if (path !== null) found.set(formerPath, path);
+  for (const image of manifest.isos) {
+    const path = await imageAt(image, pools, trust);
+    if (path !== null) found.set(image.formerPath, path);
   }
   return found;
 }
 
 async function imageAt(
-  path: string,
+  { formerPath: path, sizeBytes }: Manifest['isos'][number],
   pools: readonly PoolRecord[],
   trust: ArchiveTrust,
 ): Promise<string | null> {
   if (!path.startsWith('/') || path.includes('\0') || path !== normalize(path)) return null;
   const pool = poolOfPath(path, pools);
-  if (!pool?.path || !pool.active) return null;
+  if (!pool) return trust === 'own' && (await isSameFile(path, sizeBytes)) ? path : null;
+  if (!pool.path || !pool.active) return null;
   if (trust !== 'own' && pool.outside) return null;
   try {
     const resolved = await resolveInPool(pool, relative(pool.path, path));
@@ -51,6 +63,17 @@ async function imageAt(
     if (error instanceof VirtkeepError || (error as NodeJS.ErrnoException).code !== undefined) return null;
     throw error;
   }
+}
+
+async function isSameFile(path: string, sizeBytes: number): Promise<boolean> {
+  const found = await gate
+    .run(dirname(path), async () => {
+      if ((await realpath(path)) !== path) return false;
+      const facts = await lstat(path);
+      return facts.isFile() && facts.size === sizeBytes;
+    })
+    .catch(() => false);
+  return found === true;
 }
 
 async function isIso(path: string): Promise<boolean> {

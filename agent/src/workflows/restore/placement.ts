@@ -241,8 +241,9 @@ function placeImages(input: Placing, pool: PoolRecord | null, warnings: string[]
     }
     if (member === null) {
       drives.set(image.target, null);
+      const where = poolOfPath(formerPath, input.pools) ? 'on this node' : 'in a data pool of this node';
       warnings.push(
-        `${image.target}: the image ${formerPath} is neither in the backup nor on this node; the drive is empty.`,
+        `${image.target}: the image ${formerPath} is neither in the backup nor ${where}; the drive is empty.`,
       );
       continue;
     }
