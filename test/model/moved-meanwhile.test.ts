@@ -1,7 +1,7 @@
 /** What becomes of a VM while nothing of it is read: before its turn, in a hook, and for hours while its archive gets another form. */
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
@@ -15,8 +15,9 @@ import type { OtherNodes } from '../../agent/src/other-nodes.ts';
 import { refuseStaleCopies } from '../../agent/src/workflows/domain/stale-copy.ts';
 import { undoEffects } from '../../agent/src/workflows/undo/recover.ts';
 import { skipPauses } from './pauses.ts';
+import { plugDisk } from './scripted-machine.ts';
 import { hashOfFile } from './stories/backup.ts';
-import { type MadeBackup, makeBackup } from './stories/perform.ts';
+import { type MadeBackup, makeBackup, makeState } from './stories/perform.ts';
 import { makeVm, type Vm } from './stories/vm.ts';
 import { silent, World } from './world.ts';
 
@@ -159,4 +160,53 @@ test('one that others start while the hook runs is not copied as one that is off
   at['hook.after'] = () => world.scripted.start(vm.machine);
   expect((await ended({})).error).toMatchObject({ msgKey: 'power_state_conflict' });
   expect([isCopied, archives()]).toEqual([false, former]);
+});
+
+/** Others attach a disk at that point. @returns the files and disks as they are to be in the end */
+async function attachedAt(point: string): Promise<{ files: unknown; tops: string[] }> {
+  const path = await world.disk('vdc.qcow2');
+  let isPlugged = false;
+  world.scripted.reach = async reached => {
+    if (reached !== point || isPlugged) return;
+    isPlugged = true;
+    const disk = `<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='${path}'/>
+      <target dev='vdc' bus='virtio'/></disk>`;
+    plugDisk(vm.machine, true, [disk, 3]);
+  };
+  return { files: world.files(), tops: [...vm.tops(), path] };
+}
+
+const UNPLANNED = ['virDomainQemuAgentCommand.after', 'virDomainSnapshotCreateXML.before'];
+
+describe('a disk that others attach after the look at the disks keeps no layer, and the VM no state', () => {
+  test.each(UNPLANNED.flatMap(point => [{ point }, { point, canBeIncremental: true }]))(
+    'of a backup: %j',
+    async ({ point, ...options }) => {
+      await made(true);
+      const { files, tops } = await attachedAt(point);
+      expect((await ended(options)).error).toMatchObject({ msgKey: 'power_state_conflict' });
+      expect([vm.tops(), world.files(), vm.machine.states.size]).toEqual([tops, files, 1]);
+    },
+  );
+
+  test.each(UNPLANNED)('of a state by hand: %s', async point => {
+    await made(true);
+    const { files, tops } = await attachedAt(point);
+    await expect(makeState(world, vm.machine.uuid, 's')).rejects.toMatchObject({
+      msgKey: 'power_state_conflict',
+    });
+    expect([vm.tops(), world.files(), vm.machine.states.size]).toEqual([tops, files, 1]);
+  });
+
+  test('of a backup whose agent does not hear that the state was made', async () => {
+    await made(true);
+    const { files, tops } = await attachedAt('virDomainSnapshotCreateXML.before');
+    const plug = world.scripted.reach;
+    world.scripted.reach = async point => {
+      await plug(point);
+      if (point === 'virDomainSnapshotCreateXML.after') throw new Error('no answer');
+    };
+    expect((await ended({})).error).toMatchObject({ msgKey: 'power_state_conflict' });
+    expect([vm.tops(), world.files(), vm.machine.states.size]).toEqual([tops, files, 1]);
+  });
 });

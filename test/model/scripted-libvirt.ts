@@ -309,11 +309,17 @@ export class ScriptedLibvirt {
       await this.reachInside(`${INSIDE}memory`);
     }
     const sources: Record<string, { path: string; format: string; block: boolean }> = {};
-    for (const { name: target, path, mode } of disks) {
+    const present = parseDomain(before.live ?? before.config).disks;
+    // a disk that the request does not name gets a layer by default
+    const unnamed = present
+      .filter(({ targetDev }) => !disks.some(disk => disk.name === targetDev))
+      .map(({ targetDev, path }) => {
+        const overlay = `${path!.replace(/\.[^./]*$/, '')}.${name}`;
+        return { name: targetDev, mode: 'external', path: overlay };
+      });
+    for (const { name: target, path, mode } of [...disks, ...unnamed]) {
       if (mode !== 'external' || path === undefined) continue;
-      const disk = parseDomain(before.live ?? before.config).disks.find(
-        ({ targetDev }) => targetDev === target,
-      )!;
+      const disk = present.find(({ targetDev }) => targetDev === target)!;
       await run(['qemu-img', 'create', '-q', '-f', 'qcow2', '-F', disk.format!, '-b', disk.path!, path]);
       sources[target] = { path, format: 'qcow2', block: false };
       await this.reachInside(`${INSIDE}overlay`);
@@ -326,7 +332,11 @@ export class ScriptedLibvirt {
     const kept = before.live ?? before.config;
     const power = hasMemory ? 'running' : machine.live === null ? 'shutoff' : 'disk-snapshot';
     const rest = `${time}${parent}<state>${power}</state>${kept}`;
-    machine.states.set(name, serializeXml(root).replace('</domainsnapshot>', `${rest}</domainsnapshot>`));
+    const takenIn = unnamed.map(
+      disk => `<disk name='${disk.name}' snapshot='external'><source file='${disk.path}'/></disk>`,
+    );
+    const whole = serializeXml(root).replace('</disks>', `${takenIn.join('')}</disks>`);
+    machine.states.set(name, whole.replace('</domainsnapshot>', `${rest}</domainsnapshot>`));
     machine.current = name;
     return name;
   }

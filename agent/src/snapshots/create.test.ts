@@ -22,8 +22,12 @@ test('the memory of a state is there after a power cut, as libvirt left it', asy
       ino === statSync(root).ino ? 'its name' : readFileSync(`/proc/self/fd/${this.fd}`, 'utf8'),
     );
   });
-  const createSnapshot = async () => writeFileSync(memoryPath, 'complete');
-  const domain = { name: 'vm', isActive: async () => false, createSnapshot } as unknown as Domain;
+  const createSnapshot = async () => {
+    writeFileSync(memoryPath, 'complete');
+    return { xml: async () => '<domainsnapshot><name>s</name></domainsnapshot>' };
+  };
+  const xml = async () => '<domain><name>vm</name></domain>';
+  const domain = { name: 'vm', isActive: async () => false, xml, createSnapshot } as unknown as Domain;
   const plan = { name: 's', mode: 'memory', disks: [], memoryPath } as const;
   try {
     const progress = { total: ignore, done: ignore };

@@ -1,11 +1,13 @@
 /** Makes a saved state of a domain: the automatic one of a backup, or one that stays. */
-import { type Domain, DomainXml, SnapshotCreate } from '@virtkeep/node-libvirt';
+import { type Domain, DomainXml, type Snapshot, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { syncFile } from '@virtkeep/shared/files';
+import { parseDomain } from '../domain-xml/index.ts';
 import { STATE_TIMEOUT_MS } from '../libvirt/call-times.ts';
+import { snapshotXml } from '../libvirt/domains.ts';
 import type { StateMode, StatePlan } from './plan.ts';
-import { diskStates, stateRequestXml } from './state-xml.ts';
+import { diskStates, savedStateOf, stateRequestXml } from './state-xml.ts';
 import { writeState } from './write-state.ts';
 
 /** Measured: quiesced 0.2–0.7 s; with memory LIVE, because the guest then pauses half a second and not all the time. */
@@ -30,12 +32,12 @@ const AUTOMATIC_DESCRIPTION = 'Temporary state of a backup; removed when the bac
 
 /** As `createState`, for the automatic state of a backup: the definition need not follow, since the disks come back to the files that they had. */
 export function createAutomaticState(domain: Domain, plan: StatePlan, watch: StateWatch): Promise<void> {
-  return make(domain, plan, AUTOMATIC_DESCRIPTION, watch);
+  return makePlanned(domain, plan, AUTOMATIC_DESCRIPTION, watch);
 }
 
 /**
- * As `make`, for a state that stays. Nothing is made where the definition would not follow.
- * @throws VirtkeepError snapshot_failed, canceled; LibvirtError
+ * As `makePlanned`, for a state that stays. Nothing is made where the definition would not follow.
+ * @throws VirtkeepError snapshot_failed, power_state_conflict, canceled; LibvirtError
  */
 export async function createState(
   domain: Domain,
@@ -44,7 +46,7 @@ export async function createState(
   watch: StateWatch,
 ): Promise<void> {
   await requireOneSpelling(domain, plan);
-  await make(domain, plan, description, watch);
+  await makePlanned(domain, plan, description, watch);
 }
 
 /**
@@ -66,11 +68,48 @@ async function requireOneSpelling(domain: Domain, { disks }: StatePlan): Promise
 /**
  * Makes the state, of a running domain or (mode `disks`) of one that is off; its memory is durable then. libvirt leaves nothing when it refuses or is aborted; when the daemon dies in the middle the
  * overlays may exist, so the caller declares them before.
- * @throws VirtkeepError snapshot_failed, canceled
+ *
+ * Others may attach a disk between the look at the domain and this, and libvirt's defaults take such a disk in, with an overlay that nobody
+ * has planned. It is looked for at the last moment, and again in what was made: the removal of the state takes that overlay away, too.
+ * @throws VirtkeepError snapshot_failed, power_state_conflict, canceled; LibvirtError
  */
-async function make(domain: Domain, plan: StatePlan, description: string, watch: StateWatch): Promise<void> {
+async function makePlanned(
+  domain: Domain,
+  plan: StatePlan,
+  description: string,
+  watch: StateWatch,
+): Promise<void> {
+  throwIfAborted(watch.signal);
+  const { disks } = parseDomain(await domain.xml(), domain.name);
+  const written = disks.filter(({ device, readonly }) => device === 'disk' && !readonly);
+  requirePlanned(
+    domain,
+    plan,
+    written.map(({ targetDev }) => targetDev),
+  );
+  const made = await snapshotXml(await make(domain, plan, description, watch));
+  if (made !== null) requirePlanned(domain, plan, Object.keys(savedStateOf(made, true).overlays));
+}
+
+/** @throws VirtkeepError power_state_conflict for a disk that the plan does not know */
+function requirePlanned(domain: Domain, plan: StatePlan, targets: readonly string[]): void {
+  const planned = new Set(plan.disks.map(({ targetDev }) => targetDev));
+  const other = targets.find(target => !planned.has(target));
+  if (other === undefined) return;
+  throw new VirtkeepError('power_state_conflict', {
+    domain: domain.name,
+    state: `not what it was (it got the disk ${other})`,
+    action: 'given a state while its disks change; start again',
+  });
+}
+
+async function make(
+  domain: Domain,
+  plan: StatePlan,
+  description: string,
+  watch: StateWatch,
+): Promise<Snapshot> {
   const { signal } = watch;
-  throwIfAborted(signal);
   const xml = stateRequestXml({
     name: plan.name,
     description,
@@ -82,9 +121,10 @@ async function make(domain: Domain, plan: StatePlan, description: string, watch:
     const timeoutMs = plan.mode === 'memory' ? 0 : STATE_TIMEOUT_MS;
     const making = writeState(domain, xml, FLAGS[plan.mode], { timeoutMs });
     if (plan.mode === 'memory') await watchMemory(domain, making, watch);
-    else await making;
+    const made = await making;
     // libvirt flushes the memory, and then marks it as complete without
     if (plan.memoryPath !== null) await syncFile(plan.memoryPath);
+    return made;
   } catch (error) {
     if (signal.aborted) throw abortReason(signal);
     throw new VirtkeepError(

@@ -1,7 +1,7 @@
 /**
  * Removing a state that an operation made for itself, decided without doing it: the temporary one of a backup, or one that
- * was not to stay. Nothing of it remains, as if it had never existed. The operation's journal has the paths of its files,
- * and every way that a state can be created only in part is expected.
+ * was not to stay. Nothing of it remains, as if it had never existed. The operation's journal has the paths of its files, and the
+ * state those of disks that it took in besides; every way that a state can be created only in part is expected.
  *
  * Each overlay is merged into the file below it by the same steps as a deleted state's layers: noted in the domain's metadata
  * as a merge under way before its first byte, followed wherever the file is used by then (the disk may have another target,
@@ -47,16 +47,13 @@ interface Overlay {
 }
 
 /** The next step of removing the state of an operation. */
-export function nextStepOfAutomatic(
-  picture: ChainPicture,
-  goal: MergeGoal,
-  stateFiles: StateFiles,
-): MergeStep {
+export function nextStepOfAutomatic(picture: ChainPicture, goal: MergeGoal, declared: StateFiles): MergeStep {
   const memoryPath =
-    stateFiles.memoryPath !== undefined && isRemovable(picture, stateFiles.memoryPath)
-      ? stateFiles.memoryPath
+    declared.memoryPath !== undefined && isRemovable(picture, declared.memoryPath)
+      ? declared.memoryPath
       : null;
-  const state = ownState(picture, goal, stateFiles);
+  const state = ownState(picture, goal, declared);
+  const stateFiles = withTakenIn(declared, state);
   // once ours is in the list, what is being saved is somebody else's
   if (picture.saving) return { do: memoryPath !== null && !state ? 'abort_save' : 'wait_for_state' };
   if (state?.deleting) return { do: 'native_delete', name: state.name };
@@ -77,8 +74,10 @@ export function nextStepOfAutomatic(
 }
 
 /** The overlays that will be merged, before any is. */
-export function uppersOfAutomatic(picture: ChainPicture, goal: MergeGoal, stateFiles: StateFiles): string[] {
-  const rest = without(picture, ownState(picture, goal, stateFiles));
+export function uppersOfAutomatic(picture: ChainPicture, goal: MergeGoal, declared: StateFiles): string[] {
+  const state = ownState(picture, goal, declared);
+  const stateFiles = withTakenIn(declared, state);
+  const rest = without(picture, state);
   const overlays = existing(rest, stateFiles);
   return toBeNoted(rest, overlays, stateFiles).map(({ path }) => path);
 }
@@ -94,6 +93,14 @@ function ownState(
   const own = [...stateFiles.overlays.map(({ path }) => path), stateFiles.memoryPath];
   const files = [...Object.values(state.overlays), state.memoryPath];
   return own.some(path => path !== undefined && files.includes(path)) ? state : undefined;
+}
+
+/** With the overlays of disks that the domain got before the state was made: libvirt takes them in unasked, and they are in no journal. */
+function withTakenIn(stateFiles: StateFiles, state: SavedState | undefined): StateFiles {
+  const declared = new Set(stateFiles.overlays.map(({ path }) => path));
+  const takenIn = Object.entries(state?.overlays ?? {}).filter(([, path]) => !declared.has(path));
+  const overlays = takenIn.map(([targetDev, path]) => ({ targetDev, path }));
+  return { ...stateFiles, overlays: [...stateFiles.overlays, ...overlays] };
 }
 
 /** The picture without that state; its files stay in it. */

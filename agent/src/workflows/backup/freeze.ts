@@ -84,7 +84,7 @@ function borrows({ config }: BackupFacts): boolean {
 /**
  * Freezes the disks in the chosen way. A guest that refuses to be quiesced is saved with its memory; only a VM whose
  * passed-through devices forbid that gets neither.
- * @throws VirtkeepError consistency_unavailable, snapshot_failed, guest_thaw_failed, canceled
+ * @throws VirtkeepError consistency_unavailable, snapshot_failed, power_state_conflict, guest_thaw_failed, canceled
  */
 export async function freeze(
   context: OperationContext,

@@ -1,7 +1,7 @@
 /** Makes a saved state by hand: all disks at one instant, with memory or quiesced. What fails leaves nothing. */
 import { dirname } from 'node:path';
 import { DomainStateCode } from '@virtkeep/node-libvirt';
-import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { CreateSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { MAX_STATE_NAME_BYTES } from '@virtkeep/shared/state-name';
 import { MiB } from '@virtkeep/shared/units';
@@ -220,7 +220,7 @@ function warnOfCrash(context: OperationContext, reason: string): void {
 
 /**
  * Makes the state, declared in the journal before: undone when the operation fails, unless the handle is kept.
- * @throws VirtkeepError snapshot_failed, consistency_unavailable, guest_thaw_failed, canceled
+ * @throws VirtkeepError snapshot_failed, power_state_conflict, consistency_unavailable, guest_thaw_failed, canceled
  */
 export async function makeState(
   request: StateWish,
@@ -231,7 +231,8 @@ export async function makeState(
   try {
     return await attempt(request, context, checked);
   } catch (error) {
-    if (mode !== 'quiesced' || context.signal.aborted) throw error;
+    const isOther = hasKey(error, 'power_state_conflict');
+    if (mode !== 'quiesced' || isOther || context.signal.aborted) throw error;
     const reason = reasonOf(error);
     if (request.requireConsistency)
       throw new VirtkeepError(
