@@ -267,6 +267,34 @@ test('hundreds of thousands of disks are continued, each by its own', () => {
   expect(whole.disks.at(-1)).toEqual(layered(count - 1, ['a', 'b']));
 });
 
+describe('two disks with one id', () => {
+  const disk = (target: string, members: string[]) =>
+    ({ id: 'X', target, layers: members.map(member => ({ member })) }) as Manifest['disks'][number];
+  const place = { manifest: '0001_manifest.json', dataOffset: 0, sizeBytes: 1, sha256: '' };
+  const [first, other, layer] = [record('a', 'disk'), record('c', 'disk'), record('a_s1', 'layer')] as const;
+  const xml = record('0001_vm.xml', 'domain_xml');
+  const base = manifestOf([xml, first], { disks: [disk('vda', ['a'])] });
+  const both = (disks: Manifest['disks']) => manifestOf([xml, first, other, layer], { disks });
+  const orders = [
+    [disk('vdb', ['c']), disk('vda', ['a', 'a_s1'])],
+    [disk('vda', ['a', 'a_s1']), disk('vdb', ['c'])],
+  ];
+
+  test.each(orders)('have layers of their own each: %#', (...disks) => {
+    const manifest = both(disks);
+    expect((wholeOf(partOf(manifest, base, place), base) as Manifest).disks).toEqual(disks);
+    expect((wholeOf(partOf(manifest, manifest, place), manifest) as Manifest).disks).toEqual(disks);
+  });
+
+  test.each(orders)('as earlier versions wrote them, too: %#', (...disks) => {
+    const part = partOf(both(disks), base, place);
+    const former = disks.map(one => (one.target === 'vda' ? disk('vda', ['a_s1']) : one));
+    const layers = [{ disk: 'X', count: 1 }];
+    const written = { ...part, disks: former, continues: { ...part.continues!, layers } };
+    expect((wholeOf(written, base) as Manifest).disks).toEqual(disks);
+  });
+});
+
 describe('an archive has grown', () => {
   const manifest = () => grown(3, 7).then(file => file.wholes[2]!);
 

@@ -42,8 +42,10 @@ export function partOf(manifest: Manifest, base: Manifest, place: ManifestPlace)
   const snapshots = commonLength(manifest.snapshots, base.snapshots);
   const layers: Continued['layers'] = [];
   const formers = byId(base.disks);
+  const shared = sharedIds(manifest.disks);
   const disks = manifest.disks.map(disk => {
-    const former = formers.get(disk.id);
+    // of two with the same id it could not be told which one continues
+    const former = shared.has(disk.id) ? undefined : formers.get(disk.id);
     const count = former ? commonLength(disk.layers, former.layers) : 0;
     if (count > 0) layers.push({ disk: disk.id, count });
     return { ...disk, layers: disk.layers.slice(count) };
@@ -70,9 +72,15 @@ export function wholeOf({ continues, ...part }: ManifestPart, base: Manifest): M
   if (isShort) return 'a manifest continues more than there is';
   const counts = new Map(continues.layers.map(({ disk, count }) => [disk, count]));
   const formers = byId(base.disks);
+  const whole = [...base.members.slice(0, members), ...part.members];
+  const firsts = new Set(whole.filter(({ kind }) => kind === 'disk').map(({ name }) => name));
+  const shared = sharedIds(part.disks);
   const disks: Manifest['disks'] = [];
   for (const disk of part.disks) {
-    const count = counts.get(disk.id) ?? 0;
+    const [first] = disk.layers;
+    // earlier versions continued one of two with the same id: not the one that has its first layer here
+    const isWhole = shared.has(disk.id) && first !== undefined && firsts.has(first.member);
+    const count = isWhole ? 0 : (counts.get(disk.id) ?? 0);
     const former = count === 0 ? [] : (formers.get(disk.id)?.layers ?? []);
     if (former.length < count) return `a manifest continues more of the disk ${disk.target} than there is`;
     disks.push({ ...disk, layers: [...former.slice(0, count), ...disk.layers] });
@@ -81,7 +89,7 @@ export function wholeOf({ continues, ...part }: ManifestPart, base: Manifest): M
     ...part,
     formatVersion: formatVersionOf({ disks }),
     disks,
-    members: [...base.members.slice(0, members), ...part.members],
+    members: whole,
     states: [...base.states.slice(0, states), ...part.states],
     snapshots: [...base.snapshots.slice(0, snapshots), ...part.snapshots],
   };
@@ -90,6 +98,12 @@ export function wholeOf({ continues, ...part }: ManifestPart, base: Manifest): M
 /** Of two with the same id the first counts. */
 const byId = (disks: Manifest['disks']): Map<string, Manifest['disks'][number]> =>
   new Map(disks.toReversed().map(disk => [disk.id, disk]));
+
+/** Ids that several disks have. */
+function sharedIds(disks: Manifest['disks']): Set<string> {
+  const groups = Map.groupBy(disks, ({ id }) => id);
+  return new Set([...groups].filter(([, sharers]) => sharers.length > 1).map(([id]) => id));
+}
 
 /** How many entries two lists begin with alike. */
 function commonLength<T>(one: readonly T[], other: readonly T[]): number {

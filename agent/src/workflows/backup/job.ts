@@ -16,6 +16,7 @@ import { type BackupFacts, readFacts } from './facts.ts';
 import { noteFingerprints } from './fingerprints.ts';
 import { chooseMode, spareDirectoryOf } from './freeze.ts';
 import { completeMerges } from './hold.ts';
+import { keepIds } from './plan.ts';
 import { type ContinuedDisk, proveExtension } from './proof.ts';
 
 export interface BackupJob {
@@ -178,7 +179,7 @@ async function extensionOf(at: Checking, base: BaseArchive): Promise<BackupJob> 
     template,
   });
   if ('reason' in proof) throw notExtendable(base.filename, proof.reason);
-  for (const disk of facts.content.disks) disk.id = proof.disks.get(disk.config.targetDev)?.id ?? disk.id;
+  keepIds(facts.content, config.uuid, new Map([...proof.disks].map(([target, { id }]) => [target, id])));
   const { requireConsistency } = request;
   const mode = await chooseMode(facts, { requireConsistency, lasting: true });
   if (mode === null) throw notExtendable(base.filename, 'the VM has no disk left that it writes to');

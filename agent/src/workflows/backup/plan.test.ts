@@ -1,7 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import { parseDomain } from '../../domain-xml/index.ts';
 import { safeFileStem, timeStamp } from '../archives/file-name.ts';
-import { type ContentOptions, planContent } from './plan.ts';
+import { type ContentOptions, keepIds, planContent } from './plan.ts';
 
 const ID = '11111111-1111-4111-8111-111111111111';
 const domain = (disks: string, metadata = '') =>
@@ -110,6 +110,12 @@ describe('what goes into a backup', () => {
       same,
     );
     expect(new Set(content.disks.map(({ id }) => id)).size).toBe(2);
+    const [vda] = content.disks.map(({ id }) => id);
+    expect(vda).toBe('same');
+    // the archive has the second one as that already
+    keepIds(content, ID, new Map([['vdb', 'same']]));
+    expect(content.disks[1]!.id).toBe('same');
+    expect(content.disks[0]!.id).toMatch(/^[0-9a-f-]{36}$/);
   });
 });
 

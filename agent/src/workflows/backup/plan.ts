@@ -127,7 +127,7 @@ function planDisk(plan: ContentPlan, domain: DomainConfig, disk: DiskConfig, sco
   }
   const pool = scope.rules.poolOf(path);
   const first = scope.rules.firstLayerOf(disk.targetDev, path);
-  const id = uniqueId(scope, domain, disk, scope.rules.diskIdOf(first, pool));
+  const id = uniqueId(scope.taken, domain.uuid, disk, scope.rules.diskIdOf(first, pool));
   if (scope.excluded.includes(id)) {
     scope.unknown.delete(id);
     plan.recorded.push({ targetDev: disk.targetDev, id, source: path, reason: ON_REQUEST });
@@ -163,10 +163,25 @@ function whyNotCopied(disk: DiskConfig): string | null {
   return null;
 }
 
+/**
+ * Disks that an archive has keep their ids of there. Another one for which the same id was found, standing before it in the definition, gets
+ * one of its own.
+ * @param known ids in the archive, by target
+ */
+export function keepIds({ disks }: ContentPlan, domainId: string, known: ReadonlyMap<string, string>): void {
+  const taken = new Set(known.values());
+  for (const disk of disks) {
+    const { config, id } = disk;
+    disk.id = known.get(config.targetDev) ?? uniqueId(taken, domainId, config, id);
+  }
+}
+
 /** Two disks whose file names hold the same uuid must not share an id. */
-function uniqueId(scope: DiskScope, domain: DomainConfig, disk: DiskConfig, id: string): string {
-  const unique = scope.taken.has(id) ? uuidV5(domain.uuid, `${disk.targetDev}:${disk.source}`) : id;
-  scope.taken.add(unique);
+function uniqueId(taken: Set<string>, domainId: string, disk: DiskConfig, id: string): string {
+  let unique = id;
+  for (let namespace = domainId; taken.has(unique); namespace = unique)
+    unique = uuidV5(namespace, `${disk.targetDev}:${disk.source}`);
+  taken.add(unique);
   return unique;
 }
 
