@@ -115,6 +115,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     zfs,
     otherNodes: questions,
     claims: new Claims(),
+    pendingEffects: type => journal.pendingEffects(type),
     bandwidth: new BandwidthLimits(),
     latency: new LatencyTargets({ counters: pools => readBlockWaits(link.get(), pools), log }),
     judge: signer.judge,

@@ -91,6 +91,7 @@ export class World {
       zfs: new ZfsDriver(),
       otherNodes: NOBODY_ELSE,
       claims: this.claims,
+      pendingEffects: () => [],
       judge: judgedAs('own'),
       nvramDirectory: this.nvram,
       swtpmDirectory: this.swtpm,

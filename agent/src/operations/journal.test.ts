@@ -81,6 +81,18 @@ test('purge forgets old ended operations, but none that runs or has something to
   journal.close();
 });
 
+test('what is to be undone of one type is known across operations, oldest first', () => {
+  const journal = new Journal(path);
+  const [one, other] = [record(1), record(2)];
+  for (const item of [one, other]) journal.insertOperation(item);
+  journal.addEffect(other.message.id, { type: 'directory', path: '/first' }, 'always');
+  journal.addEffect(other.message.id, { type: 'file', path: '/x' }, 'always');
+  journal.strikeEffect(journal.addEffect(one.message.id, { type: 'directory', path: '/gone' }, 'always'));
+  journal.addEffect(one.message.id, { type: 'directory', path: '/last' }, 'failure');
+  expect(journal.pendingEffects('directory').map(effect => effect.path)).toEqual(['/first', '/last']);
+  journal.close();
+});
+
 test('settings are JSON under a key', () => {
   const journal = new Journal(path);
   expect(journal.settings.get('pools.marks')).toBeUndefined();

@@ -183,6 +183,18 @@ export class Journal {
     }));
   }
 
+  /** Effects of that type still to be undone, of all operations, oldest first. */
+  pendingEffects<T extends Effect['type']>(type: T): Extract<Effect, { type: T }>[] {
+    const rows = this.#guard(() =>
+      this.#db
+        .prepare<[string], { effect: string }>(
+          `SELECT effect FROM effects WHERE json_extract(effect, '$.type') = ? ORDER BY id`,
+        )
+        .all(type),
+    );
+    return rows.map(({ effect }) => JSON.parse(effect) as Extract<Effect, { type: T }>);
+  }
+
   /** Durably declares an effect; returns its id. */
   addEffect(operationId: string, effect: Effect, when: UndoWhen): number {
     return this.#guard(() => {

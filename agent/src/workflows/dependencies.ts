@@ -9,6 +9,7 @@ import type { BackupHooks } from '../hooks.ts';
 import type { OtherNodes } from '../other-nodes.ts';
 import type { PoolRecord, Settings } from '../pools/index.ts';
 import type { ZfsDriver } from '../zfs/index.ts';
+import type { Effect } from './effect.ts';
 
 export interface WorkflowDependencies {
   /** The connection to libvirt. @throws VirtkeepError libvirt_unreachable before the first one */
@@ -20,6 +21,8 @@ export interface WorkflowDependencies {
   otherNodes: OtherNodes;
   /** What this node is about to use; others ask for it. */
   claims: Claims;
+  /** What operations of this node have done and not undone yet, of one type, the oldest first. @throws VirtkeepError journal_failed */
+  pendingEffects<T extends Effect['type']>(type: T): Extract<Effect, { type: T }>[];
   /** Tells who vouches for an archive. */
   judge: JudgeArchive;
   /** Signs archives; undefined: they are not signed. */

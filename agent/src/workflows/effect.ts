@@ -113,8 +113,11 @@ export type Effect =
    * failed, the domain is gone by then and nothing is left to do.
    */
   | { type: 'instant_pull'; domainId: string; archivePath: string; bandwidth: number; disks: InstantDisk[] }
-  /** An archive that QEMU's user was let read: give it the group and the permissions back that it had. */
-  | { type: 'archive_access'; path: string; gid: number; mode: number }
+  /**
+   * An archive that QEMU's user was let read: give it the group and the permissions back that it had.
+   * @property isLeft another operation that reads it does so
+   */
+  | { type: 'archive_access'; path: string; gid: number; mode: number; isLeft?: boolean }
   /**
    * As agents of before declared it: changes of an off domain's disks, made in overlays and on their way into its images.
    * Complete that, unless the domain was started meanwhile.

@@ -49,6 +49,7 @@ export class WorkflowLab {
       zfs: new ZfsDriver(),
       otherNodes: NO_OTHER_NODES,
       claims: new Claims(),
+      pendingEffects: type => this.journal.pendingEffects(type),
       judge: judgedAs('own'),
       filesChanged: () => {},
       log,

@@ -71,6 +71,7 @@ export class InventoryLab {
       zfs,
       otherNodes: NO_OTHER_NODES,
       claims: new Claims(),
+      pendingEffects: type => this.journal.pendingEffects(type),
       judge: judgedAs('own'),
       filesChanged: id => this.inventory.filesChanged(id),
       log: logOf(this.recent),

@@ -98,7 +98,7 @@ async function undoEffect(
     case 'instant_pull':
       return pullLocked(dependencies.libvirt(), effect, { signal, log });
     case 'archive_access':
-      return restoreAccess(effect);
+      return restoreAccess(effect, dependencies, amend);
     case 'changed_disks':
       return completeChange(dependencies.libvirt(), effect, { signal, warn });
     case 'template_change':

@@ -1,58 +1,93 @@
 /**
  * May QEMU read the archive, and can it not write to it? An instant restore makes the archive a part of a running VM's
- * disks, and libvirt is told not to touch its owner.
+ * disks, and libvirt is told not to touch its owner. Several restores may read one archive at once: each declares what it was before the
+ * first of them, and the last one gives that back.
  */
 import { chmod, chown, stat } from 'node:fs/promises';
-import type { Libvirt } from '@virtkeep/node-libvirt';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import type { OperationContext } from '../../context.ts';
+import type { WorkflowDependencies } from '../../dependencies.ts';
+import type { Effect } from '../../effect.ts';
 
 interface User {
   uid: number;
   gid: number;
 }
 
+type Access = Extract<Effect, { type: 'archive_access' }>;
+
+/** Of one archive one after the other: who gives it back sees who reads it, and who is about to read it sees who gives it back. */
+const turns = new Map<string, Promise<void>>();
+
+async function inTurn(path: string, work: () => Promise<void>): Promise<void> {
+  const turn = (turns.get(path) ?? Promise.resolve()).then(work);
+  const ended = turn.catch(() => {});
+  turns.set(path, ended);
+  await turn.finally(() => turns.get(path) === ended && turns.delete(path));
+}
+
 /**
- * Lets QEMU's user read the archive while the restore goes on, when it cannot yet.
+ * Lets QEMU's user read the archive while the restore goes on, when it cannot yet, or can only as long as another restore does.
  * @throws VirtkeepError instant_restore_unsupported when that user could write to it, io_failed
  */
 export async function allowReading(
   context: OperationContext,
-  libvirt: Libvirt,
+  dependencies: Pick<WorkflowDependencies, 'libvirt' | 'pendingEffects'>,
   path: string,
   file: string,
 ): Promise<void> {
-  const user = qemuUser(await libvirt.capabilities());
+  const user = qemuUser(await dependencies.libvirt().capabilities());
   // root reads and writes everything: QEMU opens the layers for reading only
   if (!user || user.uid === 0) return;
-  try {
+  const allow = async () => {
     const { uid, gid, mode } = await stat(path);
     if (mayWrite({ uid, gid, mode }, user)) {
       const reason = 'the user that VMs run as may write to the file';
       throw new VirtkeepError('instant_restore_unsupported', { file, reason });
     }
-    if (mode & 0o004 || (gid === user.gid && mode & 0o040)) return;
-    context.effects.begin({ type: 'archive_access', path, gid, mode: mode & 0o777 }, 'always');
+    const [first] = accessesTo(path, dependencies);
+    const isReadable = Boolean(mode & 0o004) || (gid === user.gid && Boolean(mode & 0o040));
+    if (isReadable && !first) return;
+    const former = first ?? { gid, mode: mode & 0o777 };
+    context.effects.begin({ type: 'archive_access', path, gid: former.gid, mode: former.mode }, 'always');
+    if (isReadable) return;
     await chown(path, uid, user.gid);
     await chmod(path, ((mode & 0o777) | 0o040) & ~0o020);
+  };
+  try {
+    await inTurn(path, allow);
   } catch (error) {
     throw fromIoError(error, 'changing the permissions of', path);
   }
 }
 
-/** Gives the archive its former group and permissions; a file that is gone needs none. */
-export async function restoreAccess({
-  path,
-  gid,
-  mode,
-}: {
-  path: string;
-  gid: number;
-  mode: number;
-}): Promise<void> {
-  try {
+function accessesTo(
+  path: string,
+  { pendingEffects }: Pick<WorkflowDependencies, 'pendingEffects'>,
+): Access[] {
+  return pendingEffects('archive_access').filter(access => access.path === path);
+}
+
+/**
+ * Gives the archive its former group and permissions, unless another restore reads it still, which does so then; a file that is gone
+ * needs none.
+ * @param amend notes that it was left to the others
+ */
+export async function restoreAccess(
+  access: Access,
+  dependencies: Pick<WorkflowDependencies, 'pendingEffects'>,
+  amend: (left: Effect) => void,
+): Promise<void> {
+  const { path, gid, mode, isLeft = false } = access;
+  const restore = async () => {
+    const reading = accessesTo(path, dependencies).filter(other => !other.isLeft);
+    const others = isLeft ? reading.length : reading.length - 1;
+    if (others > 0) return isLeft ? undefined : amend({ ...access, isLeft: true });
     await chown(path, (await stat(path)).uid, gid);
     await chmod(path, mode);
+  };
+  try {
+    await inTurn(path, restore);
   } catch (error) {
     if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'changing the permissions of', path);
   }

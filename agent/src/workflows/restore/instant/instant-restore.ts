@@ -68,7 +68,6 @@ async function start(
   request: StartRestoreRequest,
   context: OperationContext,
 ): Promise<Started> {
-  const libvirt = dependencies.libvirt();
   const pools = await dependencies.pools(context.signal);
   const file = await findBackupFile(pools, request.file);
   const backup = await openBackup(file.path, request.state, context.signal);
@@ -83,7 +82,7 @@ async function start(
         { claim: end => claims.push(end), signal: context.signal },
       );
       const found = await instantDisks(backup, file, checked, context.signal);
-      await allowReading(context, libvirt, file.path, file.filename);
+      await allowReading(context, dependencies, file.path, file.filename);
       return { plan: checked, disks: found };
     });
     for (const warning of plan.warnings) context.warn(warning);
