@@ -16,6 +16,15 @@ describe('the files of a restored disk', () => {
     expect(fileStarts(disk(9), [keeping(6), keeping(2), keeping(8)], 4)).toEqual([0, 3, 7]);
     expect(fileStarts(disk(9, 'vdb'), [keeping(6)], 4)).toEqual([0]);
   });
+
+  test('are one of its own for a layer that a saved state may be inside of', () => {
+    const inside = (index: number): Keeping => ({
+      merged: false,
+      frozen: new Map([['vda', { disk: 'vda', index, isNamedOnly: true }]]),
+    });
+    expect(fileStarts(disk(120), [inside(50)])).toEqual([0, 50, 51]);
+    expect(fileStarts(disk(120), [inside(0), inside(119)])).toEqual([0, 1, 119]);
+  });
 });
 
 describe('the saved states of a long life', () => {

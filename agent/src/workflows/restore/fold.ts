@@ -10,11 +10,21 @@
 /** Most files a restored disk consists of: room is left for the states that the VM gets from now on. */
 export const MAX_RESTORED_FILES = 100;
 
-/** A saved state that keeps, per key, the layer `index` of a disk. */
+/** A layer that a saved state keeps. */
+export interface KeptLayer {
+  /** Target of the disk in the restored VM. It may be on another target now than when the saved state was made. */
+  disk: string;
+  /** Index in the disk's `layers`. */
+  index: number;
+  /** The state made no layer above it and may be inside of it: merged into another file it would be lost. */
+  isNamedOnly?: true;
+}
+
+/** A saved state, and per key what it keeps. */
 export interface Keeping {
   /** Made by an increment and not on the VM when the state was made. */
   merged: boolean;
-  frozen: ReadonlyMap<string, { disk: string; index: number }>;
+  frozen: ReadonlyMap<string, KeptLayer>;
 }
 
 interface Layered {
@@ -40,7 +50,7 @@ export function withinReach<T extends Keeping>(
 
 /**
  * The index of the first layer of each file that a disk consists of: every layer is one while they are few, else a new
- * one begins above each layer that a saved state keeps.
+ * one begins above each layer that a saved state keeps, and with one that it only names.
  */
 export function fileStarts(
   { target, layers }: Layered,
@@ -48,9 +58,10 @@ export function fileStarts(
   limit = MAX_RESTORED_FILES,
 ): number[] {
   if (layers.length <= limit) return [...layers.keys()];
-  const above = states
+  const starts = states
     .flatMap(({ frozen }) => [...frozen.values()])
-    .filter(({ disk, index }) => disk === target && index < layers.length - 1)
-    .map(({ index }) => index + 1);
-  return [...new Set([0, ...above])].toSorted((a, b) => a - b);
+    .filter(({ disk }) => disk === target)
+    .flatMap(({ index, isNamedOnly }) => (isNamedOnly ? [index, index + 1] : [index + 1]))
+    .filter(start => start < layers.length);
+  return [...new Set([0, ...starts])].toSorted((a, b) => a - b);
 }

@@ -120,6 +120,17 @@ describe('the saved states of a restored VM', () => {
     ]);
   });
 
+  test('one that is inside of a layer comes back with it, also when layers are many', () => {
+    const layers = Array.from({ length: 120 }, (_, at): [string, string | null] => [`/${at}`, null]);
+    const { record } = candidate('mine', { at: 1, overlays: {} });
+    const xml = `<domainsnapshot><name>mine</name><creationTime>1</creationTime>
+      <disks><disk name='vda' snapshot='internal'/></disks>
+      <domain type='qemu'><name>vm</name><uuid>11111111-2222-4333-8444-555555555555</uuid><memory>1024</memory><os><type>hvm</type></os><devices>
+      <disk type='file' device='disk'><source file='/50'/><target dev='vda'/></disk></devices></domain></domainsnapshot>`;
+    const plan = planStates([diskOf('vda', ...layers)], [{ record, xml, merged: false }], null);
+    expect(plan.files.get('vda')).toEqual([0, 50, 51]);
+  });
+
   test('a disk that is another one by now is not part of an older state; a state without any disk is left out', () => {
     const disks = [diskOf('vda', ['/a', 's1'], ['/b', null]), diskOf('vdb', ['/x', null])];
     const plan = planStates(

@@ -9,7 +9,7 @@ import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import type { ManifestDisk, ManifestSavedState } from '../../archive/index.ts';
 import { parseSnapshot } from '../../domain-xml/index.ts';
 import type { OpenedBackup } from '../archives/source.ts';
-import { fileStarts, MAX_RESTORED_FILES, withinReach } from './fold.ts';
+import { fileStarts, type KeptLayer, MAX_RESTORED_FILES, withinReach } from './fold.ts';
 
 export interface RestoredState {
   record: ManifestSavedState;
@@ -19,14 +19,6 @@ export interface RestoredState {
   current: boolean;
   /** Per target, as it was then, the layer it keeps. A disk that is not here is not part of it. */
   frozen: ReadonlyMap<string, KeptLayer>;
-}
-
-/** A disk may be on another target now than when the saved state was made. */
-export interface KeptLayer {
-  /** Target of the disk in the restored VM. */
-  disk: string;
-  /** Index in the disk's `layers`. */
-  index: number;
 }
 
 export interface StatesPlan {
@@ -151,11 +143,9 @@ export function endsForState(
   disks: ManifestDisk[],
   candidate: Pick<StateCandidate, 'record' | 'xml'>,
 ): string[] {
-  const { disks: named } = parseSnapshot(candidate.xml, candidate.record.xmlMember);
-  const external = new Set(named.filter(({ mode }) => mode === 'external').map(({ name }) => name));
-  return [...(frozenLayers(disks, candidate) ?? [])].flatMap(([name, { disk, index }]) => {
+  return [...(frozenLayers(disks, candidate)?.values() ?? [])].flatMap(({ disk, index, isNamedOnly }) => {
     const layers = disks.find(({ target }) => target === disk)!.layers;
-    const from = external.has(name) ? index : Math.max(0, index - 1);
+    const from = isNamedOnly ? Math.max(0, index - 1) : index;
     return layers.slice(from, index + 1).map(({ member }) => member);
   });
 }
@@ -183,7 +173,7 @@ function frozenLayers(
   for (const { targetDev, path } of config.domain?.disks ?? []) {
     if (path === undefined || external.some(({ name }) => name === targetDev)) continue;
     const same = layerAt(disks, path);
-    if (same) frozen.set(targetDev, same);
+    if (same) frozen.set(targetDev, { ...same, isNamedOnly: true });
   }
   return frozen;
 }
