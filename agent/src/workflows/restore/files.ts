@@ -117,6 +117,10 @@ async function extractAll(
   return passing;
 }
 
+/** What a guest sees of a disk. Older archives record a raw disk's bytes, of which the last sector may lack some. */
+export const guestBytes = ({ virtualSizeBytes }: { virtualSizeBytes: number }): number =>
+  roundUp(virtualSizeBytes, SECTOR_BYTES);
+
 /**
  * Joins the layers of each disk and judges every image before anything opens it in earnest: its header may name other
  * files of the host, which QEMU would read for it. Then merges the layers that are to be one image, some at a time: QEMU
@@ -138,8 +142,7 @@ export async function joinLayers(
   for (const { disk, layers } of disks) {
     const images = layers.map(layer => layer.packed ?? layer);
     const top = await readImageHeader((layers.at(-1)!.merged.at(-1) ?? images.at(-1)!).path);
-    // older archives record a raw disk's bytes, of which the last sector may lack some
-    const virtualSize = roundUp(disk.virtualSizeBytes, SECTOR_BYTES);
+    const virtualSize = guestBytes(disk);
     if (top.format === 'qcow2' && top.virtualSize !== virtualSize)
       throw damaged(`the disk ${disk.target} has ${top.virtualSize} bytes, ${virtualSize} are recorded`);
     await judgeStack(images, plan.bases.get(disk.target) ?? null, damaged, signal);

@@ -8,6 +8,7 @@ import type { OperationContext } from '../../context.ts';
 import type { InstantDisk, Slice } from '../../effect.ts';
 import { makeNewFile } from '../../new-file.ts';
 import type { RestorePlan } from '../check.ts';
+import { guestBytes } from '../files.ts';
 import { MAX_RESTORED_FILES } from '../fold.ts';
 import { sliceSource, UNFINISHED_BACKING } from './chain.ts';
 
@@ -43,10 +44,11 @@ export async function instantDisks(
       return { member: name, offset: dataOffset, sizeBytes };
     });
     const top = await judgeLayers(archive.path, slices, refuse, signal);
-    if (top !== disk.virtualSizeBytes)
+    const recorded = guestBytes(disk);
+    if (top !== recorded)
       throw new VirtkeepError('archive_damaged', {
         path: archive.path,
-        reason: `the disk ${disk.target} has ${top} bytes, ${disk.virtualSizeBytes} are recorded`,
+        reason: `the disk ${disk.target} has ${top} bytes, ${recorded} are recorded`,
       });
     disks.push({ targetDev: disk.target, overlayPath: layers[0]!.path, slices });
   }
@@ -90,9 +92,7 @@ export async function makeOverlays(
 ): Promise<void> {
   const { signal } = context;
   for (const { overlayPath, targetDev } of disks) {
-    const { virtualSizeBytes: virtualSize } = plan.placement.disks.find(
-      ({ disk }) => disk.target === targetDev,
-    )!.disk;
+    const virtualSize = guestBytes(plan.placement.disks.find(({ disk }) => disk.target === targetDev)!.disk);
     await makeNewFile(context, overlayPath, true, { inPool: true });
     const backing = { path: UNFINISHED_BACKING, format: 'qcow2' };
     await createImage(overlayPath, { signal, format: 'qcow2', backing, virtualSize });
