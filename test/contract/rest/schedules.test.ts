@@ -99,6 +99,23 @@ describe('made, changed and looked at', () => {
     expect(wrong.body.errors[0]).toMatchObject({ msg_key: 'invalid_field', field: 'to' });
   });
 
+  test('a tag that is removed is missed by its tasks: their runs are no success, and their records warn', async () => {
+    const tag = async (name: string) =>
+      (await rest.call('POST', '/api/tags/', { body: { verbose_name: `${name} ${vm.id}` } })).body.id;
+    const [chosen, excluded] = [await tag('chosen'), await tag('excluded')];
+    const task = await make({ tags: [chosen], exclude_tags: [excluded] });
+    expect((await get(task.id)).warnings).toEqual([]);
+    for (const id of [chosen, excluded]) await rest.call('POST', `/api/tags/${id}/remove/`);
+    expect((await get(task.id)).warnings).toEqual([
+      `1 of what it names is gone: ${chosen}.`,
+      `Tags that it excludes are gone, and exclude nothing: ${excluded}.`,
+    ]);
+    const { targets, missing } = await get(task.id, 'preview/');
+    expect([targets.map(({ id }: Json) => id), missing]).toEqual([[vm.id], [chosen]]);
+    const { body } = await rest.call('POST', `/api/scheduled-tasks/${task.id}/run/?async=1`);
+    await ended(rest, body._task.id, 'PARTIAL');
+  });
+
   test('a name is taken once; a copy has another one and is not enabled', async () => {
     const task = await make();
     const { entities, options } = task;

@@ -385,12 +385,15 @@ export class ScheduleService {
   }
 
   #warnings(definition: ScheduleDefinition): string[] {
-    const { inventory } = this.#dependencies;
+    const { inventory, tags } = this.#dependencies;
     const warnings: string[] = [];
     const { found, missing } = targets(this.#dependencies, definition);
     if (found.length === 0) warnings.push('Nothing matches it at present.');
     if (missing.length > 0)
       warnings.push(`${missing.length} of what it names is gone: ${missing.join(', ')}.`);
+    const gone = definition.exclude_tags.filter(id => !tags.isKnown(id));
+    if (gone.length > 0)
+      warnings.push(`Tags that it excludes are gone, and exclude nothing: ${gone.join(', ')}.`);
     if (definition.action !== 'backup') return warnings;
     const pools = poolsOf(definition, found, inventory);
     const network = pools.filter(pool => NETWORK_POOLS.includes(inventory.pools.get(pool)?.row.type ?? ''));

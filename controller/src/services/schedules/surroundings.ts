@@ -26,7 +26,7 @@ import type { OpenPart } from './steps/step.ts';
 import { TrimStep } from './steps/trim-step.ts';
 import { VerifyStep } from './steps/verify-step.ts';
 import { keyOf, type PartInPool, type ScheduleStore } from './store.ts';
-import { type Candidate, type Targets, targetsOf } from './targets.ts';
+import { type Candidate, foundOf, type Targets, targetsOf } from './targets.ts';
 
 export interface SurroundingsDependencies {
   db: Database;
@@ -129,7 +129,11 @@ export function targets(
     chosen(inventory.domains).map(({ domain, nodeId }) =>
       candidateOf(tags, domain.id, domain.name, [nodeId]),
     );
-  return targetsOf(definition, action === 'scan' ? pools() : domains());
+  return targetsOf(definition, {
+    candidates: action === 'scan' ? pools() : domains(),
+    hasTag: id => tags.isKnown(id),
+    hasNode: id => inventory.nodes.has(id),
+  });
 }
 
 const candidateOf = (
@@ -149,7 +153,7 @@ export function isAbout(
   if (entry === undefined) return false;
   const { domain, nodeId } = entry;
   const one = candidateOf(tags, domainId, domain.name, [nodeId]);
-  return targetsOf(definition, [one]).found.length > 0;
+  return foundOf(definition, [one]).length > 0;
 }
 
 async function placeOf(dependencies: SurroundingsDependencies, part: OpenPart): Promise<Place> {

@@ -1,6 +1,6 @@
 import { expect, test } from '@jest/globals';
 import { DEFAULTS } from './definition.ts';
-import { type Candidate, targetsOf } from './targets.ts';
+import { type Candidate, type Present, targetsOf } from './targets.ts';
 
 const candidate = (id: string, changes: Partial<Candidate> = {}): Candidate => ({
   id,
@@ -8,6 +8,12 @@ const candidate = (id: string, changes: Partial<Candidate> = {}): Candidate => (
   nodeIds: [],
   tags: [],
   ...changes,
+});
+
+const present = (candidates: Candidate[]): Present => ({
+  candidates,
+  hasTag: id => ['web', 'test'].includes(id),
+  hasNode: id => id === 'n1',
 });
 
 test('what is chosen, less what is excluded, by name, and what nobody has any more', () => {
@@ -26,9 +32,17 @@ test('what is chosen, less what is excluded, by name, and what nobody has any mo
     candidate('e', { tags: ['web', 'test'] }),
     candidate('f'),
   ];
-  const { found, missing } = targetsOf(selection, candidates);
+  const { found, missing } = targetsOf(selection, present(candidates));
   expect(found.map(({ id }) => id)).toEqual(['a', 'b', 'd']);
   expect(missing).toEqual(['gone']);
+});
+
+test('tags and nodes that are gone are missing, as are VMs: with them those go that were chosen by them', () => {
+  const selection = { ...DEFAULTS, tags: ['web', 'gone tag'], nodes: ['n1', 'gone node'] };
+  const candidates = [candidate('a', { tags: ['web'] }), candidate('b', { nodeIds: ['n1'] }), candidate('c')];
+  const { found, missing } = targetsOf(selection, present(candidates));
+  expect(found.map(({ id }) => id)).toEqual(['a', 'b']);
+  expect(missing).toEqual(['gone tag', 'gone node']);
 });
 
 test('a task may exclude hundreds of thousands', () => {
@@ -36,7 +50,10 @@ test('a task may exclude hundreds of thousands', () => {
   const candidates = ids.map(id => candidate(id));
   const excluded = ids.slice(1).toReversed();
   const selection = { ...DEFAULTS, entities: ids.map(id => `${id}!`), exclude_entities: excluded };
-  expect(targetsOf(selection, candidates)).toMatchObject({ found: [], missing: { length: ids.length } });
+  expect(targetsOf(selection, present(candidates))).toMatchObject({
+    found: [],
+    missing: { length: ids.length },
+  });
   const all = { ...DEFAULTS, all: true, exclude_entities: excluded };
-  expect(targetsOf(all, candidates).found.map(({ id }) => id)).toEqual([ids[0]]);
+  expect(targetsOf(all, present(candidates)).found.map(({ id }) => id)).toEqual([ids[0]]);
 });

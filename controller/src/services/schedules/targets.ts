@@ -9,14 +9,33 @@ export interface Candidate {
   tags: readonly string[];
 }
 
+/** What there is. */
+export interface Present {
+  candidates: readonly Candidate[];
+  hasTag: (id: string) => boolean;
+  hasNode: (id: string) => boolean;
+}
+
 export interface Targets {
   found: Candidate[];
-  /** Ids that the task names and nobody has any more. */
+  /** Ids that the task names to choose by, and nobody has any more: with a tag or a node all go that were chosen by it. */
   missing: string[];
 }
 
+export function targetsOf(selection: Selection, { candidates, hasTag, hasNode }: Present): Targets {
+  const { entities, tags, nodes } = selection;
+  const known = new Set(candidates.map(({ id }) => id));
+  const excluded = new Set(selection.exclude_entities);
+  const missing = [
+    ...entities.filter(id => !known.has(id) && !excluded.has(id)),
+    ...tags.filter(id => !hasTag(id)),
+    ...nodes.filter(id => !hasNode(id)),
+  ];
+  return { found: foundOf(selection, candidates), missing };
+}
+
 /** By name, so that the order of a run can be foreseen. */
-export function targetsOf(selection: Selection, candidates: readonly Candidate[]): Targets {
+export function foundOf(selection: Selection, candidates: readonly Candidate[]): Candidate[] {
   const { entities, tags, nodes, all } = selection;
   const named = new Set(entities);
   const excluded = new Set(selection.exclude_entities);
@@ -27,10 +46,7 @@ export function targetsOf(selection: Selection, candidates: readonly Candidate[]
     nodes.some(node => nodeIds.includes(node));
   const isExcluded = ({ id, tags: borne }: Candidate) =>
     excluded.has(id) || selection.exclude_tags.some(tag => borne.includes(tag));
-  const found = candidates.filter(one => isChosen(one) && !isExcluded(one));
-  const known = new Set(candidates.map(({ id }) => id));
-  const missing = entities.filter(id => !known.has(id) && !excluded.has(id));
-  return { found: found.sort(byName), missing };
+  return candidates.filter(one => isChosen(one) && !isExcluded(one)).sort(byName);
 }
 
 const byName = (a: Candidate, b: Candidate): number =>

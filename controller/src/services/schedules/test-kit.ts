@@ -170,10 +170,16 @@ export class ScheduleWorld {
       targets: definition => ({
         entityClass: 'domain',
         targets: () =>
-          targetsOf(
-            definition,
-            this.vms.map(id => ({ id, name: id, nodeIds: [this.nodeOf.get(id) ?? 'n1'], tags: [] })),
-          ),
+          targetsOf(definition, {
+            candidates: this.vms.map(id => ({
+              id,
+              name: id,
+              nodeIds: [this.nodeOf.get(id) ?? 'n1'],
+              tags: [],
+            })),
+            hasTag: () => true,
+            hasNode: () => true,
+          }),
       }),
       place: async ({ row: { entity_id } }) =>
         this.vms.includes(entity_id)

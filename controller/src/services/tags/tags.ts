@@ -75,6 +75,10 @@ export class TagService {
     return this.#record(this.#row(id));
   }
 
+  isKnown(id: string): boolean {
+    return this.#tags.has(id);
+  }
+
   /** Tags of a thing, by name. */
   of(entityId: string): TagRecord[] {
     return this.#rowsOf(entityId).map(row => this.#record(row));
