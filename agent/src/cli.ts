@@ -1,4 +1,5 @@
 import { hostname } from 'node:os';
+import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { connect } from '@virtkeep/node-libvirt';
 import { ConfigError } from '@virtkeep/shared/config';
@@ -7,6 +8,7 @@ import { reasonOf } from '@virtkeep/shared/errors';
 import { createLogger } from '@virtkeep/shared/log';
 import { type AgentConfig, loadAgentConfig } from './config.ts';
 import { readToken } from './enroll/token.ts';
+import { unsettledIn } from './operations/unsettled.ts';
 import { serve } from './serve.ts';
 import { AGENT_VERSION } from './version.ts';
 
@@ -14,6 +16,7 @@ const USAGE = `virtkeep-agent ${AGENT_VERSION}
 
 usage: virtkeep-agent [serve] --config FILE
        virtkeep-agent enroll --config FILE --controller https://HOST:PORT --token -
+       virtkeep-agent unsettled --config FILE    (operations that a stopped agent has not ended or undone; nothing when all is well)
        virtkeep-agent --version | --help
 
 The token is read from the environment variable VIRTKEEP_ENROLL_TOKEN, or from standard input. Given as an argument it
@@ -40,6 +43,10 @@ async function runCommand(argv: string[]): Promise<void> {
   if (!values.config) throw new UsageError('--config FILE is missing (see --help)');
   const config = loadAgentConfig(values.config);
   if (command === 'serve') return serve(config, createLogger('virtkeep-agent', config.log.level));
+  if (command === 'unsettled') {
+    for (const line of unsettledIn(join(config.state_dir, 'journal.db'))) process.stdout.write(`${line}\n`);
+    return;
+  }
   if (!values.controller || !values.token)
     throw new UsageError('enroll needs --controller and --token - (see --help)');
   await enrolCommand(config, values.controller, values.token);
@@ -49,7 +56,7 @@ function parse(argv: string[]) {
   try {
     const { values, positionals } = parseArgs({ args: argv, options: OPTIONS, allowPositionals: true });
     const [command = 'serve', ...rest] = positionals;
-    if (rest.length > 0 || !['serve', 'enroll'].includes(command)) {
+    if (rest.length > 0 || !['serve', 'enroll', 'unsettled'].includes(command)) {
       throw new Error(`unknown command "${positionals.join(' ')}"`);
     }
     return { values, command };
