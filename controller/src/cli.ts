@@ -7,7 +7,7 @@ import { runDaemonCommand, UsageError } from '@virtkeep/shared/daemon-cli';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { createLogger } from '@virtkeep/shared/log';
 import { SERVICE_ROLES } from '@virtkeep/shared/permissions';
-import { type ControllerConfig, configSchema, loadControllerConfig } from './config.ts';
+import { type ControllerConfig, chosenConfig, USUAL_CONFIG } from './config.ts';
 import { databaseTarget } from './database-target.ts';
 import { VERSION } from './http/openapi.ts';
 import { openKeys } from './keys/open-keys.ts';
@@ -33,7 +33,7 @@ usage: virtkeep-controller [serve] [--config FILE]
                                               (copies the database into another, empty one; no controller may run)
        virtkeep-controller --version | --help
 
-Without --config every setting has its default; packaging/controller.example.yaml describes them.
+Without --config the settings are those of ${USUAL_CONFIG}; where that is not there each has its default.
 `;
 
 const OPTIONS = {
@@ -60,7 +60,7 @@ async function runCommand(argv: string[]): Promise<void> {
   const { values, positionals } = parse(argv);
   if (values.help) return void process.stdout.write(USAGE);
   if (values.version) return void process.stdout.write(`${VERSION}\n`);
-  const config = values.config === undefined ? configSchema.parse({}) : loadControllerConfig(values.config);
+  const config = chosenConfig(values.config);
   const [command = 'serve', action, subject, ...rest] = positionals;
   if (rest.length === 0) {
     if (command === 'serve' && action === undefined) {

@@ -1,7 +1,9 @@
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { ConfigError, parseConfig } from '@virtkeep/shared/config';
-import { configSchema } from './config.ts';
+import { chosenConfig, configSchema } from './config.ts';
 
 const EXAMPLE = new URL('../../packaging/controller.example.yaml', import.meta.url);
 
@@ -82,4 +84,20 @@ test.each([
   'postgres:///d?host=/run/postgresql&user=u',
 ])('%s is a database', database => {
   expect(configSchema.parse({ database }).database).toBe(database);
+});
+
+test('a command without a file of settings works by those of the service, where there are such', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'virtkeep-config-'));
+  const [usual, other] = [join(directory, 'controller.yaml'), join(directory, 'other.yaml')];
+  try {
+    expect(chosenConfig(undefined, usual).state_dir).toBe(configSchema.parse({}).state_dir);
+    writeFileSync(usual, 'state_dir: /srv/usual');
+    writeFileSync(other, 'state_dir: /srv/other');
+    expect(chosenConfig(undefined, usual).state_dir).toBe('/srv/usual');
+    expect(chosenConfig(other, usual).state_dir).toBe('/srv/other');
+    writeFileSync(usual, 'state_dri: /srv/usual');
+    expect(() => chosenConfig(undefined, usual)).toThrow(ConfigError);
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
 });

@@ -1,4 +1,5 @@
 /** The controller's settings file; packaging/controller.example.yaml is its commented form. */
+import { existsSync } from 'node:fs';
 import { isAbsolute } from 'node:path';
 import { loadConfig } from '@virtkeep/shared/config';
 import { z } from 'zod';
@@ -196,6 +197,19 @@ function checkPassword(settings: z.infer<typeof settingsSchema>, context: z.Refi
 }
 
 export type ControllerConfig = z.infer<typeof configSchema>;
+
+/** Where an installation has them: its service is started with them. */
+export const USUAL_CONFIG = '/etc/virtkeep/controller.yaml';
+
+/**
+ * The settings that a command works by. Without a path these are the service's own, where there are such: by other ones it would work on
+ * another state directory, and make a certificate authority there that no node knows.
+ * @throws ConfigError
+ */
+export function chosenConfig(path: string | undefined, usual = USUAL_CONFIG): ControllerConfig {
+  if (path === undefined && !existsSync(usual)) return configSchema.parse({});
+  return loadControllerConfig(path ?? usual);
+}
 
 /** @throws ConfigError naming the key and what is wrong with it. */
 export function loadControllerConfig(path: string): ControllerConfig {
