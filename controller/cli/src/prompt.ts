@@ -18,6 +18,23 @@ export function askPassword(question = 'Password: '): Promise<string> {
   return ask(question, true);
 }
 
+/**
+ * One's present password and a new one: each asked for, or the two lines of stdin in a pipe.
+ * @throws CliError usage, when there is one line
+ */
+export async function askPasswordChange(): Promise<{ present: string; wanted: string }> {
+  const questions = ['Your present password: ', 'Your new password: '] as const;
+  if (process.stdin.isTTY)
+    return { present: await ask(questions[0], true), wanted: await ask(questions[1], true) };
+  const [present = '', wanted] = (await askPassword()).split(/\r?\n/);
+  if (wanted === undefined)
+    throw new CliError(
+      'Give your present password and the new one, each on a line of stdin.',
+      ExitCode.usage,
+    );
+  return { present, wanted };
+}
+
 /** @throws CliError usage, without a terminal */
 export function ask(question: string, hidden = false): Promise<string> {
   if (!process.stdin.isTTY)

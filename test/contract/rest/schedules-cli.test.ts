@@ -86,6 +86,35 @@ test('a file makes them, and makes nothing when it is applied again', async () =
   expect((await schedule(['apply', '-f', '-'], exported.stdout)).stdout).toBe('= nightly\n= weekly\n');
 });
 
+test('everybody sets their own password, who knows the present one', async () => {
+  const login = async (username: string, password: string) =>
+    (await rest.call('POST', '/auth/', { as: null, body: { username, password } })).body.token;
+  const set = async (who: string, present: string, input: string) => {
+    const session = { url, token: await login(who, present) };
+    return virtkeep(session, ['users', 'set', who, '--password'], { input });
+  };
+  await rest.services.users.create({ username: 'dave', role: 'operator', password: PASSWORD });
+  const changed = await set('dave', PASSWORD, `${PASSWORD}\nanother long password\n`);
+  expect(changed).toEqual({ code: 0, stdout: 'dave: changed\n', stderr: '' });
+  expect(await login('dave', 'another long password')).toEqual(expect.any(String));
+  expect(await set('dave', 'another long password', 'not this one\na third long password\n')).toMatchObject({
+    code: expect.not.stringMatching('^0$'),
+    stderr: expect.stringContaining('password'),
+  });
+  const alone = await set('dave', 'another long password', 'a third long password\n');
+  expect(alone).toMatchObject({ code: 2, stderr: expect.stringContaining('each on a line of stdin') });
+  // the administrator, whose own name is found in the list, too
+  const administrator = 'the-administrator';
+  expect(await set(administrator, PASSWORD, `${PASSWORD}\nanother long password\n`)).toMatchObject({
+    code: 0,
+  });
+  expect(
+    await set(administrator, 'another long password', `another long password\n${PASSWORD}\n`),
+  ).toMatchObject({
+    code: 0,
+  });
+});
+
 test('tags, users, tokens, events and the audit are listed and changed by name; completion knows commands and names', async () => {
   // of a login, as of somebody who gave a password
   const { body } = await rest.call('POST', '/auth/', {

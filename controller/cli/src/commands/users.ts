@@ -5,7 +5,7 @@ import { CliError, ExitCode } from '../exit-codes.ts';
 import { count } from '../options.ts';
 import { clean, note, print, printJson, printTable } from '../output.ts';
 import { outputForm } from '../output-form.ts';
-import { askPassword } from '../prompt.ts';
+import { askPassword, askPasswordChange } from '../prompt.ts';
 
 const ROLES = ['administrator', 'operator', 'auditor', 'backup_service'];
 
@@ -54,12 +54,17 @@ export function addUsers(program: Command): void {
     .option('--description <text>', 'free text')
     .option('--enable', 'let them log in')
     .option('--disable', 'no login, and the end of those that are')
-    .option('--password', 'set a password, which is asked for or read from stdin')
+    .option(
+      '--password',
+      'set a password, which is asked for or read from stdin; your own after the present one',
+    )
     .option('--end-sessions', 'end all their logins')
     .option('--end-tokens', 'revoke all their tokens')
     .action(async (name: string, options: SetOptions, command: Command) => {
-      const body = await changesOf(name, options);
-      const changed = await onUser(name, (client, { id }) => client.put<User>(`/api/users/${id}/`, body));
+      const changed = await onUser(name, async (client, user) => {
+        const password = options.password ? await newPasswordOf(client, user) : {};
+        return client.put<User>(`/api/users/${user.id}/`, { ...changesOf(options), ...password });
+      });
       told(changed, command, 'changed');
     });
   users
@@ -84,17 +89,24 @@ interface SetOptions {
   endTokens?: boolean;
 }
 
-async function changesOf(name: string, options: SetOptions): Promise<Json> {
-  const { role, description, enable, disable, password, endSessions, endTokens } = options;
+function changesOf(options: SetOptions): Json {
+  const { role, description, enable, disable, endSessions, endTokens } = options;
   return {
     ...(role === undefined ? {} : { role }),
     ...(description === undefined ? {} : { description }),
     ...(enable ? { enabled: true } : {}),
     ...(disable ? { enabled: false } : {}),
-    ...(password ? { password: await askPassword(`New password of ${name}: `) } : {}),
     ...(endSessions ? { end_sessions: true } : {}),
     ...(endTokens ? { end_tokens: true } : {}),
   };
+}
+
+/** Whoever changes their own proves that they are not somebody at a session left open. */
+async function newPasswordOf(client: Client, { id, username }: User): Promise<Json> {
+  if (id !== (await oneself(client)).id)
+    return { password: await askPassword(`New password of ${username}: `) };
+  const { present, wanted } = await askPasswordChange();
+  return { old_password: present, password: wanted };
 }
 
 function told(user: User, command: Command, what: string): void {
@@ -106,11 +118,17 @@ function onUser<T>(name: string, work: (client: Client, user: User) => Promise<T
   return withClient(async client => work(client, await userCalled(client, name)));
 }
 
+/** Everybody finds themselves; the list is for who manages users. */
 async function userCalled(client: Client, name: string): Promise<User> {
+  const own = await oneself(client);
+  if (own.username === name.toLowerCase()) return own;
   const found = (await client.all<User>('/api/users/')).find(user => user.username === name.toLowerCase());
   if (found === undefined) throw new CliError(`There is no user "${name}".`, ExitCode.notFound);
   return found;
 }
+
+const oneself = async (client: Client): Promise<User> =>
+  (await client.get<{ user: User }>('/api/session/')).user;
 
 function addSessions(program: Command): void {
   const sessions = program.command('sessions').description('logins with a password');
@@ -149,10 +167,7 @@ function addSessions(program: Command): void {
 }
 
 async function sessionsOf(client: Client, name: string | undefined): Promise<string> {
-  const { id } =
-    name === undefined
-      ? (await client.get<{ user: User }>('/api/session/')).user
-      : await userCalled(client, name);
+  const { id } = name === undefined ? await oneself(client) : await userCalled(client, name);
   return `/api/users/${id}/sessions/`;
 }
 
