@@ -1,5 +1,5 @@
 /** Files here that go into a data pool, part by part, over cut connections too (tus). After Ctrl-C nothing of an unfinished one stays. */
-import { createReadStream } from 'node:fs';
+import { createReadStream, type Stats } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import { resolve as absolute, basename, dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
@@ -14,6 +14,17 @@ export interface Source {
   path: string;
   filename: string;
   sizeBytes: number;
+  /** When it was changed, in ms since 1970: with its size it tells that it is the same file. */
+  modifiedMs: number;
+}
+
+export interface Target {
+  /** Id of the data pool. */
+  datapool: string;
+  /** Hex: with another one it is not kept; empty: it is not compared. */
+  sha256: string;
+  /** Path of the upload that is gone on with; a new one begins without. */
+  upload?: string | undefined;
 }
 
 /** A connection that is cut is tried again so often without a byte in between. */
@@ -30,8 +41,7 @@ export const isDescriptor = (name: string): boolean => name.toLowerCase().endsWi
  */
 export async function sourcesOf(path: string): Promise<Source[]> {
   const found = await statOf(path);
-  if (found.isFile() && !isDescriptor(path))
-    return [{ path, filename: basename(path), sizeBytes: found.size }];
+  if (found.isFile() && !isDescriptor(path)) return [sourceOf(path, basename(path), found)];
   const directory = absolute(found.isFile() ? dirname(path) : path);
   const entries = await readdir(directory, { withFileTypes: true });
   const files = entries
@@ -44,9 +54,56 @@ export async function sourcesOf(path: string): Promise<Source[]> {
   files.sort((a, b) => isLast(a) - isLast(b) || (a < b ? -1 : 1));
   return Promise.all(
     files.map(async name => {
-      const { size } = await statOf(join(directory, name));
-      return { path: join(directory, name), filename: `${basename(directory)}/${name}`, sizeBytes: size };
+      const path = join(directory, name);
+      return sourceOf(path, `${basename(directory)}/${name}`, await statOf(path));
     }),
+  );
+}
+
+const sourceOf = (path: string, filename: string, { size, mtimeMs }: Stats): Source => ({
+  path,
+  filename,
+  sizeBytes: size,
+  modifiedMs: Math.trunc(mtimeMs),
+});
+
+const UPLOADS = '/api/library/upload/';
+
+/** What goes on with an upload: the upload, and which bytes it is of. */
+const markOf = (upload: string, { modifiedMs }: Source): string =>
+  `${upload.slice(UPLOADS.length, -1)}.${modifiedMs}`;
+
+/**
+ * Finds the file whose upload is gone on with.
+ * @param mark as a command told that gave it up
+ * @returns the file, and the path of its upload
+ * @throws CliError usage: it is none of these, or has changed since; as the controller answers
+ */
+export async function unfinished(
+  client: Client,
+  sources: readonly Source[],
+  mark: string,
+): Promise<{ source: Source; upload: string }> {
+  const [, id, modified] = /^([0-9a-f-]{36})\.(\d+)$/.exec(mark) ?? [];
+  if (id === undefined) throw new CliError(`"${mark}" names no upload.`, ExitCode.usage);
+  const upload = `${UPLOADS}${id}/`;
+  const { filename, size } = await client.get(upload);
+  const source = sources.find(one => basename(one.filename) === basename(String(filename)));
+  if (source === undefined) throw new CliError(`--resume is of ${filename}.`, ExitCode.usage);
+  if (source.sizeBytes !== size || source.modifiedMs !== Number(modified))
+    throw new CliError(
+      `${source.path} has changed since: its upload cannot be gone on with.`,
+      ExitCode.usage,
+    );
+  return { source, upload };
+}
+
+/** Nothing was wrong with the file or its upload: a login that ended, or a controller or node that is away for long. */
+function tellHowToGoOn(error: unknown, source: Source, upload: string | undefined): void {
+  const isBroken = isPassing(error) || (error instanceof CliError && error.exitCode === ExitCode.notAllowed);
+  if (upload === undefined || !isBroken) return;
+  note(
+    `${source.filename}: what has come stays for a while; "library upload ${source.path}" goes on with it by --resume ${markOf(upload, source)}`,
   );
 }
 
@@ -57,18 +114,16 @@ const statOf = (path: string) =>
 
 /**
  * Sends a file part by part until all of it is there.
- * @param target `sha256`, hex: with another one it is not kept; empty: it is not compared
  * @returns the record of the upload
  * @throws CliError as the controller answers; unreachable when the connection is cut again and again
  */
-export async function send(
-  client: Client,
-  source: Source,
-  target: { datapool: string; sha256: string },
-): Promise<Json> {
+export async function send(client: Client, source: Source, { upload, ...target }: Target): Promise<Json> {
   const { filename, sizeBytes } = source;
   const bar = progressBar(sizeBytes);
-  const created = client.tusCreate('/api/library/upload/', sizeBytes, { ...target, filename });
+  const created =
+    upload === undefined
+      ? client.tusCreate(UPLOADS, sizeBytes, { ...target, filename })
+      : Promise.resolve(upload);
   let isStopped = false;
   const interrupted = () => {
     isStopped = true;
@@ -89,7 +144,8 @@ export async function send(
   process.once('SIGINT', interrupted);
   try {
     const at = await created;
-    let offset = 0;
+    let offset = upload === undefined ? 0 : await client.tusOffset(at);
+    bar.set(offset);
     for (let failed = 0; offset < sizeBytes; ) {
       const before = offset;
       try {
@@ -106,7 +162,8 @@ export async function send(
     }
     return await orStopped(await client.get(at));
   } catch (error) {
-    throw await orStopped(error);
+    tellHowToGoOn(await orStopped(error), source, await created.catch(() => undefined));
+    throw error;
   } finally {
     process.removeListener('SIGINT', interrupted);
     bar.stop();

@@ -8,6 +8,8 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
+  statSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
@@ -170,6 +172,38 @@ describe('library upload', () => {
     const done = await started(stop, 'library', 'upload', '--pool', pool.name, atHome('shop.ova'));
     expect(done).toMatchObject({ code: 130, stdout: '', stderr: 'shop.ova: stopped; nothing of it stays\n' });
     await left([]);
+  });
+
+  test('one that its login did not outlast is gone on with, while it is the same file', async () => {
+    const { users, tokens } = node.rest.services;
+    const [username, password] = ['uploader', 'correct horse battery'];
+    const { id } = await users.create({ username, password, role: 'administrator' });
+    const path = atHome('shop.vmdk');
+    const send = async (ready: (child: ChildProcess) => void, ...more: string[]) => {
+      const url = `http://127.0.0.1:${(between.address() as AddressInfo).port}`;
+      const { token } = await tokens.login(username, password, '127.0.0.1');
+      const argv = ['library', 'upload', '--pool', pool.name, path, ...more];
+      return virtkeep({ url, token }, argv, { started: ready });
+    };
+    hangsAfter = MiB;
+    const endLogin = () =>
+      void until(() => names().some(name => name.endsWith('.upload'))).then(() =>
+        users.change(id, { end_sessions: true }),
+      );
+    const broken = await send(endLogin);
+    expect(broken).toMatchObject({ code: 3, stdout: '' });
+    const [, mark] = /goes on with it by --resume (\S+)\n/.exec(broken.stderr)!;
+    hangsAfter = Number.POSITIVE_INFINITY;
+    expect(await send(() => {})).toMatchObject({ code: 5 });
+    const changed = new Date(0);
+    const { mtime } = statSync(path);
+    utimesSync(path, changed, changed);
+    const refused = await send(() => {}, '--resume', mark!);
+    expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('has changed since') });
+    utimesSync(path, mtime, mtime);
+    expect(await send(() => {}, '--resume', mark!)).toMatchObject({ code: 0, stderr: '' });
+    await left(['shop.vmdk']);
+    expect(readFileSync(join(backups(), 'shop.vmdk')).equals(BYTES)).toBe(true);
   });
 
   test('with another hash nothing is kept, also after a cut', async () => {
