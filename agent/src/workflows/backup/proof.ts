@@ -4,7 +4,8 @@
  * The archive's last state must be a saved state of the VM, made for this archive and number, and each disk of the
  * archive must still be written in the overlay that this state made, or above it: then the files from that overlay up
  * are exactly what was written since. Disks are recognised by that overlay and not by name or path, so that they keep
- * their identity when targets are exchanged, the VM is renamed, or its files are moved.
+ * their identity when targets are exchanged, the VM is renamed, or its files are moved. Their content is not looked at: what
+ * somebody has merged by hand from that overlay into the file below is missed, as long as the overlay stays in the chain.
  *
  * | found                                                | so                                                        |
  * |------------------------------------------------------|-----------------------------------------------------------|
