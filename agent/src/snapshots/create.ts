@@ -1,4 +1,5 @@
 /** Makes a saved state of a domain: the automatic one of a backup, or one that stays. */
+import { stat } from 'node:fs/promises';
 import { type Domain, DomainXml, type Snapshot, SnapshotCreate } from '@virtkeep/node-libvirt';
 import { abortReason, sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
@@ -30,39 +31,52 @@ export interface StateWatch {
 
 const AUTOMATIC_DESCRIPTION = 'Temporary state of a backup; removed when the backup ends.';
 
-/** As `createState`, for the automatic state of a backup: the definition need not follow, since the disks come back to the files that they had. */
+/** The automatic state of a backup: the definition need not follow, since the disks come back to the files that they had. @throws as makePlanned */
 export function createAutomaticState(domain: Domain, plan: StatePlan, watch: StateWatch): Promise<void> {
   return makePlanned(domain, plan, AUTOMATIC_DESCRIPTION, watch);
 }
 
-/**
- * As `makePlanned`, for a state that stays. Nothing is made where the definition would not follow.
- * @throws VirtkeepError snapshot_failed, power_state_conflict, canceled; LibvirtError
- */
+/** A state that stays. Nothing is made where the definition would not follow. @throws power_state_conflict then; as makePlanned */
 export async function createState(
   domain: Domain,
   plan: StatePlan,
   description: string,
   watch: StateWatch,
 ): Promise<void> {
-  await requireOneSpelling(domain, plan);
+  await requireOneLocation(domain, plan);
   await makePlanned(domain, plan, description, watch);
 }
 
 /**
- * libvirt takes another text for another file: where the definition spells the disk's file otherwise than the running VM, it stays on
- * that file, which is frozen, and the next start is without all that was written since.
+ * libvirt takes another text, kind or volume for another disk: where the definition names the disk's file otherwise than the running VM, it
+ * stays on that file, which is frozen, and the next start is without all that was written since.
  */
-async function requireOneSpelling(domain: Domain, { disks }: StatePlan): Promise<void> {
+async function requireOneLocation(domain: Domain, { disks }: StatePlan): Promise<void> {
   if (!(await domain.isActive()) || !(await domain.isPersistent())) return;
   const [live, next] = [diskStates(await domain.xml()), diskStates(await domain.xml(DomainXml.INACTIVE))];
   for (const { targetDev } of disks.filter(({ overlayPath }) => overlayPath !== null)) {
     const [running, defined] = [live.get(targetDev), next.get(targetDev)];
-    const isSame = running?.spelling === defined?.spelling;
-    if (!running?.sourcePath || running.sourcePath !== defined?.sourcePath || isSame) continue;
-    const reason = `its disk ${targetDev} is ${running.spelling} in the running VM and ${defined.spelling} in the definition, which would not follow; name it there as the running VM does`;
-    throw new VirtkeepError('snapshot_failed', { domain: domain.name, reason });
+    if (!running || !defined || running.location === defined.location) continue;
+    if (!(await mayBeOne(running.sourcePath, defined.sourcePath))) continue;
+    throw new VirtkeepError('power_state_conflict', {
+      domain: domain.name,
+      state: `running with its disk ${targetDev} as ${running.location} and defined with it as ${defined.location}`,
+      action:
+        'given a state that its definition would not follow; name the disk there as the running VM does',
+    });
   }
+}
+
+/** Whether two texts, null of a volume, may name one file or device: another one is none of the running VM's. */
+async function mayBeOne(one: string | null, other: string | null): Promise<boolean> {
+  if (one === null || other === null) return true;
+  return (await identityOf(one)) === (await identityOf(other));
+}
+
+async function identityOf(path: string): Promise<string> {
+  const found = await stat(path).catch(() => null);
+  if (found === null) return path;
+  return found.isBlockDevice() ? `device ${found.rdev}` : `${found.dev} ${found.ino}`;
 }
 
 /**

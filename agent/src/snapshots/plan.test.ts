@@ -28,7 +28,7 @@ describe('plan of the automatic state', () => {
     const disk = { targetDev: 'vda', path: '/a/link/../x.qcow2', block: false, included: true };
     const plan = (included: boolean) =>
       planAutomaticState('vm', { operationId: 'op', mode: 'disks' }, [{ ...disk, included }], '/spare');
-    expect(() => plan(true)).toThrow(expect.objectContaining({ msgKey: 'snapshot_failed' }));
+    expect(() => plan(true)).toThrow(expect.objectContaining({ msgKey: 'power_state_conflict' }));
     expect(plan(false).disks).toEqual([{ targetDev: 'vda', overlayPath: null }]);
   });
 });

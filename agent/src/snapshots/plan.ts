@@ -34,7 +34,7 @@ export interface StatePlan {
 /**
  * Plans the automatic state of a running domain. Overlays go beside their disks (same file system, same permissions),
  * those of block devices and the memory into `spareDir`.
- * @throws VirtkeepError snapshot_failed when a name would be too long for the file system, or a disk is named with `..`
+ * @throws VirtkeepError snapshot_failed when a name would be too long for the file system; power_state_conflict for a disk named with `..`
  */
 export function planAutomaticState(
   domainName: string,
@@ -50,7 +50,7 @@ export function planAutomaticState(
  * Plans a state that stays: one made by hand, or by an increment. Files are named after the disk's first layer and the
  * operation, since the state's name may be anything.
  * @param spareDir as for `planAutomaticState`
- * @throws VirtkeepError snapshot_failed when a name would be too long for the file system, or a disk is named with `..`
+ * @throws VirtkeepError snapshot_failed when a name would be too long for the file system; power_state_conflict for a disk named with `..`
  */
 export function planState(
   domainName: string,
@@ -71,6 +71,9 @@ export function planState(
 const STATE_MARK = 'state-';
 /** What `planState` added to the name of a file that is itself an overlay. */
 const STATE_ENDING = /\.[a-z]+\.state-[0-9a-f-]{36}$/;
+
+/** A file's name without its extension, and without what a state's overlay has before that. */
+export const stemOf = (path: string): string => basename(path, extname(path)).replace(STATE_ENDING, '');
 
 /** Whether a file is called as the overlay of a state that `planState` planned. */
 export const isStateOverlay = (path: string): boolean => STATE_ENDING.test(basename(path, extname(path)));
@@ -102,8 +105,12 @@ function overlayPath(domainName: string, disk: DiskToFreeze, ending: string, spa
   const refuse = (reason: string) => new VirtkeepError('snapshot_failed', { domain: domainName, reason });
   // behind a link the overlay's header would be read as naming another file than the disk's
   if (disk.path.split('/').includes('..'))
-    throw refuse(`its disk ${disk.targetDev} is named ${disk.path}; name it without ".."`);
-  const stem = basename(disk.path, extname(disk.path)).replace(STATE_ENDING, '');
+    throw new VirtkeepError('power_state_conflict', {
+      domain: domainName,
+      state: `one whose disk ${disk.targetDev} is named ${disk.path}`,
+      action: 'given a state; name the file without ".."',
+    });
+  const stem = stemOf(disk.path);
   const room = MAX_NAME_BYTES - Buffer.byteLength(`.${ending}`);
   if (room < 1) throw refuse(`the target name ${disk.targetDev} is too long`);
   const short = Buffer.byteLength(stem) <= room ? stem : '_';

@@ -3,12 +3,13 @@
  * hand: a fresh overlay on each file that the state keeps, the definition that the state holds on these overlays, and
  * the state told of them. What the state keeps is never written to, so the way back stays open until the very end.
  */
-import { basename, dirname, extname, join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { DomainMetadata, LooseLayer } from '../domain-xml/index.ts';
 import type { SavedState } from './chain.ts';
 import { blockJobOf } from './merge/jobs.ts';
 import { type ChainPicture, filesFrom, isTop, keepersOf, keptFiles, readersOf } from './merge/picture.ts';
 import { isMerged } from './merge/stage.ts';
+import { stemOf } from './plan.ts';
 
 export interface RevertPlan {
   overlays: { targetDev: string; path: string; backing: { path: string; format: string } }[];
@@ -23,9 +24,8 @@ export interface RevertPlan {
 export function planRevert(picture: ChainPicture, state: SavedState, operationId: string): RevertPlan {
   const overlays = keptFiles(state).map(({ targetDev, path }) => {
     const directory = dirname(state.overlays[targetDev]!);
-    const stem = basename(path, extname(path)).replace(/\.[a-z]+\.state-[0-9a-f-]{36}$/, '');
     const format = state.frozenFormats?.[targetDev] ?? 'raw';
-    const name = `${stem.slice(0, 100)}.${targetDev}.state-${operationId}.qcow2`;
+    const name = `${stemOf(path).slice(0, 100)}.${targetDev}.state-${operationId}.qcow2`;
     return { targetDev, path: join(directory, name), backing: { path, format } };
   });
   return { overlays, unused: topsOf(picture).filter(top => isLost(picture, top)) };

@@ -90,6 +90,8 @@ export interface DiskState {
   sourcePath: string | null;
   /** Its path as it stands there. */
   spelling: string | null;
+  /** By which libvirt tells one place from another: its kind, and path or volume as they stand there. */
+  location: string;
   volume?: VolumeName;
   /** Format that libvirt opens the top file with. */
   driverType: string | null;
@@ -109,6 +111,7 @@ export function diskStates(domainXml: string): Map<string, DiskState> {
     found.set(target, {
       sourcePath: fileOf(source) ?? null,
       spelling: attr(source, 'file') ?? attr(source, 'dev') ?? null,
+      location: locationOf(disk, source),
       ...volumeOf(source),
       driverType: attr(child(disk, 'driver'), 'type') ?? null,
       mirror: mirror ? mirrorOf(mirror) : null,
@@ -125,6 +128,11 @@ function mirrorOf(mirror: NonNullable<ReturnType<typeof child>>): NonNullable<Di
     path: fileOf(source) ?? null,
     ...volumeOf(source),
   };
+}
+
+function locationOf(disk: NonNullable<ReturnType<typeof child>>, source: ReturnType<typeof child>): string {
+  const named = ['file', 'dev', 'pool', 'volume'].map(name => attr(source, name));
+  return [attr(disk, 'type'), ...named].filter(text => text !== undefined).join(' ');
 }
 
 /** The file or device of a source. */

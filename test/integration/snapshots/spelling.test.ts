@@ -94,7 +94,7 @@ test('no state is made while the definition spells a file otherwise than the run
   const xml = await guest.xml(true);
   await defineGuest(lab.world.node, guest.name, xml.replaceAll("file='//", "file='/"));
   const files = lab.files();
-  await expect(lab.create(guest, 's1')).rejects.toMatchObject({ msgKey: 'snapshot_failed' });
+  await expect(lab.create(guest, 's1')).rejects.toMatchObject({ msgKey: 'power_state_conflict' });
   expect([await guest.snapshots(), lab.files()]).toEqual([[], files]);
   await lab.lab.backup(guest);
   expect(lab.files()).toEqual(files);
