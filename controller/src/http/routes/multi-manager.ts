@@ -28,7 +28,7 @@ const Options = Type.Object(
   {
     force: flag('do not ask the guest; remove VMs that run'),
     full: flag('also disks inside data pools'),
-    verbose_name: described(Type.Optional(StateName), 'name of the saved states; at most 200 bytes in UTF-8'),
+    verbose_name: described(Type.Optional(StateName), 'name of the saved states; at most 247 bytes in UTF-8'),
     description: described(Type.Optional(Text), 'free text'),
     memory: flag('with the memory of running VMs'),
     require_consistency: flag('fail rather than save a running guest that was not quiesced'),

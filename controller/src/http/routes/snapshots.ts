@@ -81,7 +81,7 @@ export const snapshotRoutes: RouteModule = (app, services) => {
           {
             verbose_name: described(
               StateName,
-              'which no other state of the VM has; at most 200 bytes in UTF-8',
+              'which no other state of the VM has; at most 247 bytes in UTF-8',
             ),
             memory: Type.Optional(Type.Boolean({ description: 'with the memory of the running VM' })),
             description: described(Type.Optional(Text), 'free text'),

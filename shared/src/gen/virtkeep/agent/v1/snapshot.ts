@@ -25,7 +25,7 @@ export interface ListSnapshotsResponse {
 export interface CreateSnapshotRequest {
   operationId: string;
   domainId: string;
-  /** At most 200 bytes. */
+  /** At most 247 bytes. */
   name: string;
   description: string;
   /** With memory (the domain must run); else quiesced when the guest's agent answers. */
