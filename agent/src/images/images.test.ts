@@ -181,20 +181,20 @@ describe('what goes with a domain and its disks', () => {
   async function files(domain: Omit<Scripted, 'id'>) {
     const [found] = await node({ id: OWNER, ...domain }).domains();
     const pools = [samplePool('one', { path: directory })];
-    const { own, below } = await filesOfDomain(found!, pools, path => path.includes('.state-'));
-    return { own: own.map(path => basename(path)), below: below.map(path => basename(path)) };
+    const { own, others } = await filesOfDomain(found!, pools, path => path.includes('.state-'));
+    return { own: own.map(path => basename(path)), others: others.map(path => basename(path)) };
   }
 
   test('not the image that its disk was made on, though nothing else stands on it', async () => {
     chain('golden.qcow2', 'vm.qcow2', 'one.qcow2');
     expect(await files({ disks: { vda: 'vm.qcow2' } })).toEqual({
       own: ['vm.qcow2'],
-      below: ['golden.qcow2'],
+      others: ['golden.qcow2'],
     });
     const states = [{ disks: { vda: 'vm.qcow2' }, overlays: { vda: 'one.qcow2' } }];
     expect(await files({ disks: { vda: 'one.qcow2' }, states })).toEqual({
       own: ['one.qcow2', 'vm.qcow2'],
-      below: ['golden.qcow2'],
+      others: ['golden.qcow2'],
     });
   });
 
@@ -202,34 +202,48 @@ describe('what goes with a domain and its disks', () => {
     chain('golden.qcow2', 'vm.qcow2', STATE);
     expect(await files({ disks: { vda: STATE } })).toEqual({
       own: ['vm.qcow2', STATE].sort(),
-      below: ['golden.qcow2'],
+      others: ['golden.qcow2'],
     });
   });
 
   test('not what others have put a layer on without a word', async () => {
     chain('vm.qcow2', 'vm.snap1');
-    expect(await files({ disks: { vda: 'vm.snap1' } })).toEqual({ own: ['vm.snap1'], below: ['vm.qcow2'] });
+    expect(await files({ disks: { vda: 'vm.snap1' } })).toEqual({ own: ['vm.snap1'], others: ['vm.qcow2'] });
   });
 
-  test('what deleted saved states have left, be it below its disks or not', async () => {
+  test('what deleted saved states have left; but not what was being merged and is below no disk: one that was detached may need it', async () => {
     chain('golden.qcow2', 'vm.qcow2', 'vm.snap1', 'top.qcow2');
-    chain('branch.qcow2', 'merging.qcow2');
+    for (const name of ['branch', 'merged', 'gone']) chain(`${name}.qcow2`, `${name}-above.qcow2`);
     const loose = (name: string, rest: string) =>
       `<v:loose-layer target='vda' path='${at(name)}' overlay='yes' ${rest}/>`;
+    const merging = (name: string, stage: string) =>
+      loose(`${name}.qcow2`, `merging='${at(`${name}-above.qcow2`)}' stage='${stage}'`);
     const metadata =
-      loose('vm.qcow2', '') + loose('branch.qcow2', `merging='${at('merging.qcow2')}' stage='begun'`);
+      loose('vm.qcow2', '') +
+      loose('branch.qcow2', '') +
+      merging('merged', 'merged') +
+      merging('gone', 'begun');
     expect(await files({ disks: { vda: 'top.qcow2' }, metadata })).toEqual({
-      own: ['branch.qcow2', 'merging.qcow2', 'top.qcow2', 'vm.qcow2', 'vm.snap1'],
-      below: ['golden.qcow2'],
+      own: ['branch.qcow2', 'merged-above.qcow2', 'merged.qcow2', 'top.qcow2', 'vm.qcow2', 'vm.snap1'],
+      others: ['golden.qcow2', 'gone-above.qcow2', 'gone.qcow2'],
     });
   });
 
-  test('nothing of its template, which is no surprise', async () => {
+  test('what was being merged below one of its disks', async () => {
+    chain('golden.qcow2', 'vm.qcow2', 'vm.snap1', 'top.qcow2');
+    const metadata = `<v:loose-layer target='vda' path='${at('vm.qcow2')}' overlay='yes' merging='${at('vm.snap1')}' stage='begun'/>`;
+    expect(await files({ disks: { vda: 'top.qcow2' }, metadata })).toEqual({
+      own: ['top.qcow2', 'vm.qcow2', 'vm.snap1'],
+      others: ['golden.qcow2'],
+    });
+  });
+
+  test('nothing of its template, of which the lowest image is no surprise', async () => {
     chain('golden.qcow2', STATE, 'clone.qcow2');
     const metadata = `<v:parent id='${OTHER}' version='1'/>`;
     expect(await files({ disks: { vda: 'clone.qcow2' }, metadata })).toEqual({
       own: ['clone.qcow2'],
-      below: [],
+      others: [STATE],
     });
   });
 });

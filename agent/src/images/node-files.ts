@@ -22,15 +22,18 @@ import { BACKUPS_DIR, isInside, type PoolRecord, pathOf, pathOfVolume, poolOfPat
 export interface DomainFiles {
   /** Those that are the domain's. */
   own: string[];
-  /** Images below them of which nothing says that they were made for it. Those of a thin clone's template are not told. */
-  below: string[];
+  /**
+   * Images of which nothing says that they are: those below its own, and layers of a merge that was broken off, below no disk of it any more,
+   * which may hold the newest data of one that was detached. Those of a thin clone's template are not told.
+   */
+  others: string[];
 }
 
 /**
  * What a domain's disks and saved states, with their memory files, consist of. What a disk stands on is the domain's own as far down as its
  * saved states know of it or did: a further image may be the base of many disks, though of no other one just now. Who else uses the files
  * is asked by who removes them.
- * @param isOverlay whether a file is called like one that was made for a saved state
+ * @param isOverlay whether a file is called like one that was made above another of the same domain
  * @throws LibvirtError; VirtkeepError xml_invalid
  */
 export async function filesOfDomain(
@@ -39,41 +42,50 @@ export async function filesOfDomain(
   isOverlay: (path: string) => boolean,
 ): Promise<DomainFiles> {
   const own = new Set<string>();
-  const chains: { files: string[]; isClone: boolean }[] = [];
+  const merging = new Set<string>();
+  const chains: string[][] = [];
   for (const definition of await definitionsOf(domain)) {
     const { config, unread } = definition;
     if (unread) throw unread.error;
-    for (const path of namedAsOwn(definition)) own.add(await realOr(path));
+    const named = namedAsOwn(definition);
+    for (const path of named.own) own.add(await realOr(path));
+    for (const path of named.merging) merging.add(await realOr(path));
     for (const disk of config?.disks ?? []) {
       if (disk.device !== 'disk' || disk.shareable) continue;
       // lent by another domain: its clone goes when the loan ends
       if (isLent(disk, config!.metadata)) continue;
       const files = await chainOf(disk, pools);
-      chains.push({ files, isClone: config!.metadata.parent !== undefined });
       for (const top of files.slice(0, 1)) own.add(top);
+      const isOnTemplate = config!.metadata.parent !== undefined && files.length > 1;
+      chains.push(isOnTemplate ? files.slice(0, -1) : files);
     }
   }
-  const below = new Set<string>();
-  for (const { files, isClone } of chains) {
-    let ownCount = files.findLastIndex(path => own.has(path)) + 1;
+  const others = new Set(merging);
+  for (const files of chains) {
+    let ownCount = files.findLastIndex(path => own.has(path) || merging.has(path)) + 1;
     while (ownCount < files.length && isOverlay(files[ownCount - 1]!)) ownCount += 1;
     for (const path of files.slice(0, ownCount)) own.add(path);
-    if (!isClone) for (const path of files.slice(ownCount)) below.add(path);
+    for (const path of files.slice(ownCount)) others.add(path);
   }
   const ours: string[] = [];
-  for (const path of new Set([...own, ...below])) if (await isOurs(path, pools)) ours.push(path);
+  for (const path of new Set([...own, ...others])) if (await isOurs(path, pools)) ours.push(path);
   ours.sort();
-  return { own: ours.filter(path => own.has(path)), below: ours.filter(path => !own.has(path)) };
+  return { own: ours.filter(path => own.has(path)), others: ours.filter(path => !own.has(path)) };
 }
 
-/** What saved states name as made for them, and what those that were deleted have left. */
-function namedAsOwn({ config, isPresent, overlays, memory }: Definition): string[] {
+/** What saved states name as made for them, what those that were deleted have left, and of that what was being merged. */
+function namedAsOwn({ config, isPresent, overlays, memory }: Definition): {
+  own: string[];
+  merging: string[];
+} {
   const loose = (isPresent && config?.metadata.looseLayers) || [];
-  return [
-    ...overlays,
-    ...memory,
-    ...loose.flatMap(({ path, merging }) => [path, ...(merging ? [merging] : [])]),
-  ];
+  const pathsOf = (layers: typeof loose) =>
+    layers.flatMap(({ path, merging }) => [path, ...(merging ? [merging] : [])]);
+  const isOpen = ({ merging, stage }: (typeof loose)[number]) => merging !== undefined && stage !== 'merged';
+  return {
+    own: [...overlays, ...memory, ...pathsOf(loose.filter(layer => !isOpen(layer)))],
+    merging: pathsOf(loose.filter(isOpen)),
+  };
 }
 
 export interface NodeFiles {

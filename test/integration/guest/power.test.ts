@@ -308,7 +308,7 @@ describe('removal', () => {
     const started = lab.domains.remove({ operationId, domainId, full: true, force: false }, CALL);
     expect(await lab.ended(started)).toEqual({ removed: [mine, overlay].sort() });
     expect(lab.runner.get(operationId).warnings).toEqual([
-      `${golden} was left: a disk of the VM stands on it, but nothing says that it was made for this VM.`,
+      `${golden} was left: the VM names it, or a disk of it stands on it, but nothing says that it is this VM's alone.`,
     ]);
     expect([golden, mine, overlay].map(path => existsSync(path))).toEqual([true, false, false]);
   });

@@ -12,6 +12,7 @@ import { isStateOverlay } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import { refuseWithClones } from '../family/family.ts';
 import { keptFirmwareFiles } from '../firmware/state-firmware.ts';
+import { isRestoredLayer } from '../restore/placement.ts';
 import { refuseLent } from './refuse-lent.ts';
 import { destroyIfActive, undefineWholly } from './undefine.ts';
 
@@ -62,9 +63,12 @@ async function unusedFiles(
   domain: Domain,
   { signal, warn }: Pick<OperationContext, 'signal' | 'warn'>,
 ): Promise<string[]> {
-  const { own: files, below } = await filesOfDomain(domain, await dependencies.pools(signal), isStateOverlay);
-  for (const path of below)
-    warn(`${path} was left: a disk of the VM stands on it, but nothing says that it was made for this VM.`);
+  const isOverlay = (path: string) => isStateOverlay(path) || isRestoredLayer(path);
+  const { own: files, others } = await filesOfDomain(domain, await dependencies.pools(signal), isOverlay);
+  for (const path of others)
+    warn(
+      `${path} was left: the VM names it, or a disk of it stands on it, but nothing says that it is this VM's alone.`,
+    );
   const question = { ownerId: domain.uuid, leaving: [domain.uuid], signal };
   const left = await imagesInUse(dependencies, files, question);
   for (const { text } of left) warn(text);

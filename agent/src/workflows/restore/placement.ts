@@ -185,6 +185,10 @@ function isOurs(path: string, { path: root }: PoolRecord): boolean {
   return basename(path).startsWith('.virtkeep') || path.startsWith(join(root!, BACKUPS_DIR, '/'));
 }
 
+/** Whether a file is called as one that a restore made above another one. */
+export const isRestoredLayer = (path: string): boolean =>
+  /^[0-9a-f-]{36}\.[1-9]\d*\.qcow2$/.test(basename(path));
+
 /** File name of a layer under a disk id: the id stands first, so that it is the disk's id again. */
 export function restoredName(disk: ManifestDisk, id: string, index: number): string {
   if (formatOf(disk) === 'raw') return `${id}.img`;
