@@ -13,23 +13,31 @@ export interface ChangingGuest extends Guest {
   mayStand(): boolean;
 }
 
-/** With these the guest's agent has begun no program. */
+/** With these the guest's agent has begun no program, unless they are about one that was begun. */
 const REFUSALS = [
-  ...(['guest_agent_busy', 'guest_agent_failed', 'guest_frozen'] as const),
-  ...(['guest_command_disabled', 'guest_command_unknown', 'guest_argument_invalid'] as const),
-];
+  'guest_agent_busy',
+  'guest_agent_failed',
+  'guest_frozen',
+  'guest_command_disabled',
+  'guest_command_unknown',
+  'guest_argument_invalid',
+] as const;
+
+/** Whether the guest's agent has certainly begun nothing. It may fail to tell of a program that goes on. */
+const isRefusal = (error: unknown): boolean =>
+  hasKey(error, ...REFUSALS) && error.params.command !== 'guest-exec-status';
 
 /**
  * The guest for the one program that makes a change, which is declared before it begins. A program that was broken off may go on, and one
  * that a signal ended was perhaps but the one that had asked another for the change.
  * @param change completes "was told to …"
- * @param isUnchanged asks the guest after a failure of the program, whose last part alone may have failed. Default: it has changed nothing
+ * @param isUnchanged asks the guest after a failure of the program, whose last part alone may have failed. Default: nobody knows
  */
 export function changing(
   context: OperationContext,
   guest: Guest,
   change: string,
-  isUnchanged: () => Promise<boolean> = async () => true,
+  isUnchanged: () => Promise<boolean> = async () => false,
 ): ChangingGuest {
   let mayStand = false;
   return {
@@ -49,7 +57,7 @@ export function changing(
         if (hasFailed && (await isUnchanged().catch(() => false))) refused();
         return result;
       } catch (error) {
-        if (hasKey(error, ...REFUSALS)) refused();
+        if (isRefusal(error)) refused();
         throw error;
       }
     },
