@@ -190,9 +190,12 @@ async function putBack(
   await libvirt.defineDomain(revert.formerDefinition);
 }
 
-/** Whether this is what the revert made of the domain, and not how it was before, or is again. */
+/**
+ * Whether this is what the revert made of the domain, and not how it was before, or is again: it writes to the revert's layers. Where there are
+ * none, its record tells.
+ */
 function isReverted(domainXml: string, { domainId, overlays, statesDeleted }: RevertToUndo): boolean {
-  if (writesTo(domainXml, new Set(overlays.map(({ path }) => path)))) return true;
+  if (overlays.length > 0) return writesTo(domainXml, new Set(overlays.map(({ path }) => path)));
   const { metadata } = parseDomain(domainXml, domainId);
   return statesDeleted !== undefined && metadata.statesDeleted?.toISOString() === statesDeleted;
 }
