@@ -53,11 +53,14 @@ export async function isUnknownDevice(
   return isAway && (await deviceKeysOf(disk, devices)).every(key => key.startsWith(BY_PATH));
 }
 
+/** Names that no two devices have. The others are told by the maker of a device, and those of virtual machines are the same everywhere. */
+const UNIQUE = /^(?:wwn:|iscsi:|nvme-(?:eui|uuid)\.|dm-uuid-LVM-|md-uuid-)/;
+
 /** Whether a path says of itself which device it means, so that it means the same one on every node that has it. */
 export function namesDevice(path: string, devices = DEVICES): boolean {
   const [kind, name, ...more] = relative(join(devices, 'disk'), path).split('/');
   if (kind === undefined || !LINKS.includes(kind) || name === undefined || more.length > 0) return false;
-  return blockKeys([name], path).every(key => !key.startsWith(BY_PATH));
+  return blockKeys([name], path).every(key => UNIQUE.test(key));
 }
 
 /** Whether what has this key may be a block device: of an iSCSI target the kernel may have made one. */

@@ -132,8 +132,8 @@ function lunUse({ trust, byOneNode }: Pick<Judgement, 'trust' | 'byOneNode'>): s
   if (trust === 'foreign') return 'not attached, since nobody vouches for the backup';
   if (!byOneNode) return 'attached only where its target is named, since not one node alone made the backup';
   return (
-    'attached when it is there and neither the node nor a VM of any node uses it; on another node than that of the backup, when its name ' +
-    'tells which device it is (/dev/disk/by-id), or its target is named'
+    'attached when it is there, neither the node nor a VM of any node uses it, and its name tells which device it is (wwn in ' +
+    '/dev/disk/by-id, iSCSI); any other one in place of the VM on the node of the backup, or where its target is named'
   );
 }
 

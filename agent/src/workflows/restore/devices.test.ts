@@ -39,9 +39,16 @@ const afar: Pick<DeviceQuestion, 'judgement' | 'keepIdentity'> = { ...inPlace, j
 const mixed = { ...inPlace, judgement: { ...fleet, byOneNode: false } };
 
 test.each([
-  ['a LUN of this node', sdb, beside, undefined],
+  ['a LUN of this node', LUN, beside, undefined],
   ['a LUN of another node', LUN, { ...beside, judgement: fleet }, undefined],
-  ['one of another node that may be another one', sdb, afar, expect.stringContaining('of another node')],
+  ['one that may be another one by now, in place', sdb, inPlace, undefined],
+  ['one that may be another one by now', sdb, beside, expect.stringContaining('another one may have it')],
+  [
+    'one of another node that may be another one',
+    sdb,
+    afar,
+    expect.stringContaining('another one may have it'),
+  ],
   ['one of several makers', LUN, mixed, expect.stringContaining('not one node alone')],
   ['storage on the network, in place', network, inPlace, undefined],
   ['storage on the network, of a new VM', network, beside, expect.stringContaining('on the network')],

@@ -68,12 +68,12 @@ export function doubtAbout(
   { judgement: { trust, byOneNode }, keepIdentity }: Pick<DeviceQuestion, 'judgement' | 'keepIdentity'>,
 ): string | undefined {
   const isNetwork = type === 'network';
-  if (trust === 'own' && (keepIdentity || !isNetwork)) return undefined;
+  if (trust === 'own' && keepIdentity) return undefined;
   if (isNetwork) return 'no node can see what else uses storage on the network';
-  if (!byOneNode) return 'not one node alone made the backup';
+  if (trust !== 'own' && !byOneNode) return 'not one node alone made the backup';
   return namesDevice(path)
     ? undefined
-    : 'the backup is of another node, where another device may have its name';
+    : 'its name does not tell which device it is, and another one may have it by now';
 }
 
 /** Decides about one device by the facts; pure. @param isNamed the request names its target */

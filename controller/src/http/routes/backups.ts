@@ -119,8 +119,8 @@ const RestoreBody = body(
         uniqueItems: true,
         description:
           'LUNs and network disks to attach; refused unless they are there and no VM of any node uses them. A LUN that is not named is ' +
-          'attached, too, when that is certain: on another node than that of the backup only by a name that tells which device it is ' +
-          '(/dev/disk/by-id). A network disk is only in place of a lost VM, on the node of the backup. The task says what is left out, and why',
+          'attached, too, when that is certain: by a name that tells which device it is (wwn in /dev/disk/by-id, iSCSI), any other one only in ' +
+          'place of a lost VM on the node of the backup. A network disk is only in place of a lost VM, on the node of the backup. The task says what is left out, and why',
       }),
     ),
     system: Type.Optional(System),
