@@ -45,7 +45,8 @@ export function dueRecords(task: ScheduledTaskRow, facts: DueFacts, now: Date): 
 
 /**
  * The first due time that the task is to have a run for, of those from `next_run` on; null: none. What a clock that was far behind has
- * found due next may be long before somebody made the task. A change of it drops nothing: what was due before waits for its tick.
+ * found due next may be long before somebody made the task. A change of it that names other times, or stops it, drops what was due; any
+ * other one does not: that waits for its tick.
  */
 function firstOwed({ next_run, created }: ScheduledTaskRow, times: DueTimes, now: number): number | null {
   const next = Date.parse(next_run!);

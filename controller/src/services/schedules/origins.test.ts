@@ -9,7 +9,7 @@ import { BackupFiles } from '../backup-files/backup-files.ts';
 import { BackupService } from '../backups/backups.ts';
 import { NodeTasks } from '../tasks/node-tasks.ts';
 import { Origins } from './origins.ts';
-import { DUE, fileRow } from './sample-files.ts';
+import { DUE } from './sample-files.ts';
 import { ScheduleStore } from './store.ts';
 import { OWNER, ScheduleWorld, SILENT } from './test-kit.ts';
 
@@ -141,16 +141,4 @@ describe('a backup that ends after its part was given up is the task’s all the
     await told('f', 1);
     expect(await origins()).toEqual(['f']);
   });
-});
-
-test('of a task that is removed the controller keeps what it made of what is there, and no more', async () => {
-  const store = new ScheduleStore(world.disk);
-  await world.disk
-    .insertInto('files')
-    .values(fileRow('there', 'there', 0))
-    .execute();
-  for (const archiveId of ['there', 'gone'])
-    await store.recordOrigin({ archiveId, taskId: scheduled.id, domainId: 'a', now: new Date(world.now) });
-  await store.removeTask(scheduled.id);
-  expect(await origins()).toEqual(['there']);
 });

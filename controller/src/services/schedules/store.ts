@@ -66,22 +66,9 @@ export class ScheduleStore {
     );
   }
 
-  /** Its runs go with it, and what it made of which nothing is known any more. */
+  /** Its runs go with it. What it made stays its own: copies have other ids, and may be found later. */
   async removeTask(id: string): Promise<void> {
-    await this.#db.transaction().execute(async trx => {
-      await trx.deleteFrom('scheduled_tasks').where('id', '=', id).execute();
-      await trx
-        .deleteFrom('file_origins')
-        .where('scheduled_task_id', '=', id)
-        .where(({ not, exists, selectFrom }) =>
-          not(
-            exists(
-              selectFrom('files').select('files.id').whereRef('files.id', '=', 'file_origins.archive_id'),
-            ),
-          ),
-        )
-        .execute();
-    });
+    await this.#db.deleteFrom('scheduled_tasks').where('id', '=', id).execute();
   }
 
   /** Those that are due, the longest due first. */

@@ -66,8 +66,8 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
   const now = () => clock.now();
   const nodeName = (id: string | null) => inventory.nodes.get(id ?? '')?.row.verbose_name ?? '';
   const poolName = (id: string | null) => inventory.pools.get(id ?? '')?.row.verbose_name ?? '';
-  const states = new StatesStep({ inventory, backupFiles, snapshots });
   const archivesOf: ScheduleStore['archivesOf'] = (task, domain) => store.archivesOf(task, domain);
+  const states = new StatesStep({ inventory, backupFiles, snapshots, archivesOf });
   const retention = new Deletions({
     store,
     fileActions,

@@ -51,18 +51,22 @@ export class BackupStep implements Step {
   }
 
   /**
-   * The task's archives of the VM but the one that this run extends and the one that the task names: it extends none of them again. What they
-   * have on the VM would stay for ever, and each new archive would add to it. Held states stay as long as their archive.
+   * The task's archives of the VM but the one that this run makes or extends and the one that the task names: it extends none of them again.
+   * What they have on the VM would stay for ever, and each new archive would add to it. Held states stay as long as their archive, and all do
+   * when the run extends what somebody else made: that may go, and the task goes back to its own.
    */
   async #left({ row, run, definition: { options } }: OpenPart): Promise<string[]> {
     if (options.hold_states) return [];
-    const { archivesOf, backupFiles } = this.#dependencies;
-    const own = new Set(await archivesOf(run.scheduled_task_id, row.entity_id));
-    for (const id of [row.extend_id, options.backup ?? null]) {
-      const file = id === null ? undefined : await backupFiles.find(id);
-      if (file !== undefined) own.delete(archiveIdOfRow(file));
-    }
-    return [...own];
+    const own = new Set(await this.#dependencies.archivesOf(run.scheduled_task_id, row.entity_id));
+    const extended = await this.#archiveOf(row.extend_id);
+    if (row.extend_id !== null && (extended === undefined || !own.has(extended))) return [];
+    const named = await this.#archiveOf(options.backup ?? null);
+    return [...own].filter(id => id !== extended && id !== named);
+  }
+
+  async #archiveOf(fileId: string | null): Promise<string | undefined> {
+    const file = fileId === null ? undefined : await this.#dependencies.backupFiles.find(fileId);
+    return file && archiveIdOfRow(file);
   }
 
   async ended({ row, definition }: OpenPart, task: EndedTask): Promise<StepEnd> {

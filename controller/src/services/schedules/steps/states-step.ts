@@ -4,6 +4,7 @@
  */
 import type { Actor } from '../../../auth/principal.ts';
 import type { BackupFiles } from '../../backup-files/backup-files.ts';
+import { archiveIdOfRow } from '../../backup-files/identity.ts';
 import type { SnapshotService } from '../../domains/snapshots.ts';
 import type { Inventory } from '../../inventory/inventory.ts';
 import { isLimitReached, statesToDelete } from '../states.ts';
@@ -21,6 +22,8 @@ export interface StatesStepDependencies {
   inventory: Inventory;
   backupFiles: BackupFiles;
   snapshots: Pick<SnapshotService, 'remove'>;
+  /** Archives that a task made of a VM. */
+  archivesOf: (taskId: string, domainId: string) => Promise<ReadonlySet<string>>;
 }
 
 /** Before the backup: what was decided then stands in the mode. */
@@ -46,10 +49,13 @@ export class StatesStep implements Step {
     return left.length === 0 ? null : { subject: left.join(SEPARATOR) };
   }
 
-  async #isReached({ row, definition }: OpenPart): Promise<boolean> {
+  /** Increments that the task did not make cost no saved state. */
+  async #isReached({ row, run, definition }: OpenPart): Promise<boolean> {
     if (row.step === 'clear') return row.mode === BY_LIMIT;
-    const file = row.file_id === null ? undefined : await this.#dependencies.backupFiles.find(row.file_id);
-    return row.mode === 'increment' && isLimitReached(definition, file);
+    const { archivesOf, backupFiles } = this.#dependencies;
+    const file = row.file_id === null ? undefined : await backupFiles.find(row.file_id);
+    if (file === undefined || row.mode !== 'increment' || !isLimitReached(definition, file)) return false;
+    return (await archivesOf(run.scheduled_task_id, row.entity_id)).has(archiveIdOfRow(file));
   }
 
   begin({ row }: OpenPart, user: Actor, taskId: string): Promise<unknown> {

@@ -77,6 +77,12 @@ test.each<[string, object, BackupChoices, string[]]>([
     ['f', 'h'],
   ],
   [
+    'none when it extends what somebody else made',
+    { mode: 'increment', extend_id: 'x' },
+    { increment: true },
+    [],
+  ],
+  [
     'a new one, as the one that the task names is extended again',
     { mode: 'full', extend_id: null },
     { backup: 'h' },
@@ -150,6 +156,7 @@ test('the limit counts increments, also where their restore points were taken ou
   const step = new StatesStep({
     inventory: { domains: { get: () => ({ domain: { savedStates: [byHand] } }) } },
     backupFiles: { find: async () => file() },
+    archivesOf: async (taskId: string) => new Set(taskId === 'own' ? ['f'] : []),
   } as never);
   const limited = definition({ increment_limit: 3, keep_states: 2, options: { increment: true } });
   const reached: number[] = [];
@@ -157,7 +164,10 @@ test('the limit counts increments, also where their restore points were taken ou
     const mode = numbers.length === 0 ? 'full' : 'increment';
     numbers.push((numbers.at(-1) ?? 0) + 1);
     const row = { entity_id: 'vm', step: 'limit', mode, file_id: 'f', subject: null };
-    const isReached = (await step.plan({ row, definition: limited } as unknown as OpenPart)) !== null;
+    const planOf = (task: string) =>
+      step.plan({ row, run: { scheduled_task_id: task }, definition: limited } as unknown as OpenPart);
+    expect(await planOf('one that extends what another made')).toBeNull();
+    const isReached = (await planOf('own')) !== null;
     if (isReached) reached.push(run);
     numbers = isReached ? [] : numbers.slice(-limited.keep_states);
   }
