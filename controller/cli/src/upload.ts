@@ -88,11 +88,12 @@ export async function unfinished(
   if (id === undefined) throw new CliError(`"${mark}" names no upload.`, ExitCode.usage);
   const upload = `${UPLOADS}${id}/`;
   const { filename, size } = await client.get(upload);
-  const source = sources.find(one => basename(one.filename) === basename(String(filename)));
-  if (source === undefined) throw new CliError(`--resume is of ${filename}.`, ExitCode.usage);
-  if (source.sizeBytes !== size || source.modifiedMs !== Number(modified))
+  const named = sources.filter(one => basename(one.filename) === basename(String(filename)));
+  if (named.length === 0) throw new CliError(`--resume is of ${filename}.`, ExitCode.usage);
+  const source = named.find(one => one.sizeBytes === size && one.modifiedMs === Number(modified));
+  if (source === undefined)
     throw new CliError(
-      `${source.path} has changed since: its upload cannot be gone on with.`,
+      `${named[0]!.path} has changed since: its upload cannot be gone on with.`,
       ExitCode.usage,
     );
   return { source, upload };
@@ -103,7 +104,7 @@ function tellHowToGoOn(error: unknown, source: Source, upload: string | undefine
   const isBroken = isPassing(error) || (error instanceof CliError && error.exitCode === ExitCode.notAllowed);
   if (upload === undefined || !isBroken) return;
   note(
-    `${source.filename}: what has come stays for a while; "library upload ${source.path}" goes on with it by --resume ${markOf(upload, source)}`,
+    `${source.filename}: what has come stays for a while; the same command goes on with it by --skip-existing --resume ${markOf(upload, source)}`,
   );
 }
 

@@ -192,7 +192,7 @@ describe('library upload', () => {
       );
     const broken = await send(endLogin);
     expect(broken).toMatchObject({ code: 3, stdout: '' });
-    const [, mark] = /goes on with it by --resume (\S+)\n/.exec(broken.stderr)!;
+    const [, mark] = /goes on with it by --skip-existing --resume (\S+)\n/.exec(broken.stderr)!;
     hangsAfter = Number.POSITIVE_INFINITY;
     expect(await send(() => {})).toMatchObject({ code: 5 });
     const changed = new Date(0);

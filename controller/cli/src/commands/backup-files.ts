@@ -12,7 +12,7 @@ import { addExport } from './export.ts';
 
 interface Verified {
   ok: boolean;
-  unproven_members: number;
+  unproven_members?: number;
   problems: { member: string; reason: string }[];
   restorable_states: number[] | null;
 }
@@ -68,7 +68,8 @@ function addVerify(backups: Command): void {
 }
 
 function proofText({ unproven_members: unproven }: Verified): string {
-  if (unproven === 0) return 'verified';
+  // a controller of before does not tell
+  if (!unproven) return 'verified';
   return `read without a problem, but not proved: ${unproven} of its members have no hashes (backup --hash makes them)`;
 }
 
