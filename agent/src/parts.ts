@@ -135,6 +135,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   const guestOperations: GuestOperations = {
     libvirt: workflows.libvirt,
     pools: workflows.pools,
+    otherNodes: questions,
     log,
     scratchDirectory: join(config.state_dir, 'scratch'),
     forceTcg: config.guestfs.force_tcg,

@@ -3,6 +3,7 @@ import { expect, test } from '@jest/globals';
 import { type CallContext, Metadata } from 'nice-grpc-common';
 import { LockTable } from '../operations/locks.ts';
 import type { OperationRunner } from '../operations/runner.ts';
+import type { Answer } from '../other-nodes.ts';
 import { type DomainServiceOptions, domainService } from './domain-service.ts';
 import { domainLocks } from './start-operation.ts';
 
@@ -32,7 +33,8 @@ class Update {
   written: string[] = [];
   meanwhile = () => {};
 
-  run() {
+  /** @param metadata of the domain before @param answer of the other nodes about it */
+  run(template = true, metadata = '', answer: Answer = { kind: 'unused' }) {
     const runner = { hold: (kind: string, locks: ReturnType<typeof domainLocks>) => this.hold(kind, locks) };
     const domain = {
       uuid: this.id,
@@ -40,7 +42,7 @@ class Update {
       isPersistent: async () => true,
       xml: async () => {
         this.meanwhile();
-        return `<domain type='kvm'><name>vm</name><uuid>${this.id}</uuid><memory>1</memory><os><type>hvm</type></os></domain>`;
+        return `<domain type='kvm'><name>vm</name><uuid>${this.id}</uuid>${metadata}<memory>1</memory><os><type>hvm</type></os></domain>`;
       },
       setMetadata: async ({ value }: { value: string }) => {
         this.meanwhile();
@@ -50,9 +52,12 @@ class Update {
     const options = {
       inventory: { domain: (id: string) => ({ id }), domains: () => [], refreshDomain: async () => {} },
       runner: runner as unknown as OperationRunner,
-      workflows: { libvirt: () => ({ domain: () => domain }) },
+      workflows: {
+        libvirt: () => ({ domain: () => domain, domains: async () => [] }),
+        otherNodes: { whoUses: async () => [answer] },
+      },
     } as unknown as DomainServiceOptions;
-    const request = { domainId: this.id, template: true, description: undefined };
+    const request = { domainId: this.id, template, description: undefined };
     return domainService(options).update(request, { signal: new AbortController().signal } as CallContext);
   }
 
@@ -93,4 +98,17 @@ test('a domain that is held is not changed', async () => {
     params: { kind: 'clone_domain' },
   });
   expect(update.written).toEqual([]);
+});
+
+test('a template is not unmarked while another node has a thin clone of it: it could be started then', async () => {
+  const metadata = `<metadata><v:domain xmlns:v='urn:virtkeep:domain:1' template='yes' version='1'/></metadata>`;
+  const by = { nodeName: 'two', domainId: randomUUID(), domainName: 'thin' };
+  const update = new Update();
+  await expect(update.run(false, metadata, { kind: 'used', by })).rejects.toMatchObject({
+    msgKey: 'template_has_clones',
+    params: { clones: 'thin on the node two', action: 'unmarked' },
+  });
+  expect(update.written).toEqual([]);
+  await update.run(false, metadata);
+  expect(update.written).toHaveLength(1);
 });

@@ -1,10 +1,4 @@
-import {
-  Affect,
-  DomainXml,
-  type Libvirt,
-  type Domain as LibvirtDomain,
-  MetadataType,
-} from '@virtkeep/node-libvirt';
+import { Affect, DomainXml, type Domain as LibvirtDomain, MetadataType } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import {
@@ -18,13 +12,7 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { isUuid } from '@virtkeep/shared/ids';
-import {
-  type DomainMetadata,
-  type LoanNames,
-  parseDomain,
-  refuseWhileLent,
-  withoutSecrets,
-} from '../domain-xml/index.ts';
+import { type DomainMetadata, parseDomain, refuseWhileLent, withoutSecrets } from '../domain-xml/index.ts';
 import type { Inventory } from '../inventory/index.ts';
 import { fromDomain } from '../libvirt/domains.ts';
 import type { OperationRunner } from '../operations/runner.ts';
@@ -33,7 +21,7 @@ import type { Workflow } from '../workflows/context.ts';
 import { ruleOf, setPower } from '../workflows/domain/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/domain/remove-domain.ts';
 import { renameDomain } from '../workflows/domain/rename-domain.ts';
-import { refuseWithClones } from '../workflows/family/family.ts';
+import { refuseWithClonesAnywhere } from '../workflows/family/clones-elsewhere.ts';
 import { requireDescription } from './fields.ts';
 import { maySeeSecrets } from './peer.ts';
 import { domainEntities, domainLocks, startOperation } from './start-operation.ts';
@@ -159,30 +147,24 @@ function startOn(
 
 /**
  * Description and template mark, in the definition and, when it runs, in the running domain too.
- * @throws VirtkeepError domain_not_found, domain_busy, draining, power_state_conflict (a running domain cannot become a template)
+ * @throws VirtkeepError domain_not_found, domain_busy, draining, power_state_conflict (a running domain cannot become a template),
+ *   template_has_clones, image_in_use, image_use_unknown (unmarked, it could be started and would write below its clones)
  */
 async function update(
   options: DomainServiceOptions,
   request: UpdateDomainRequest,
   signal: AbortSignal,
 ): Promise<Domain> {
-  const { domainId, description, template } = request;
+  const { domainId } = request;
   await knownDomain(options.inventory, domainId);
-  requireDescription(description);
+  requireDescription(request.description);
   // whoever asked has gone: it may have been asked for anew, and otherwise, by then
   throwIfAborted(signal);
   // what is written is what was read, changed: nobody may note anything, make a clone or start the domain in between
   const release = options.runner.hold('update_domain', domainLocks(domainId, ['domain', 'power']));
   try {
     await withDomainErrors(options.workflows, domainId, target =>
-      changeMetadata(
-        options.workflows.libvirt(),
-        target,
-        { description, template },
-        {
-          domain: id => nameOf(options.inventory, id),
-        },
-      ),
+      changeMetadata(options, target, request, signal),
     );
   } finally {
     release();
@@ -192,10 +174,10 @@ async function update(
 }
 
 async function changeMetadata(
-  libvirt: Libvirt,
+  { inventory, workflows }: DomainServiceOptions,
   domain: LibvirtDomain,
-  { description, template }: { description: string | undefined; template: boolean | undefined },
-  names: LoanNames,
+  { description, template }: UpdateDomainRequest,
+  signal: AbortSignal,
 ): Promise<void> {
   const active = await domain.isActive();
   const flags = (active ? Affect.LIVE : 0) | ((await domain.isPersistent()) ? Affect.CONFIG : 0);
@@ -207,9 +189,11 @@ async function changeMetadata(
       action: 'made a template',
     });
   }
+  const names = { domain: (id: string) => nameOf(inventory, id) };
   if (template !== undefined && template !== metadata.template)
     refuseWhileLent(metadata, name, template ? 'made a template' : 'unmarked as a template', names);
-  if (template === false) await refuseWithClones(libvirt, { uuid: domain.uuid, name, metadata }, 'unmarked');
+  if (template === false)
+    await refuseWithClonesAnywhere(workflows, { uuid: domain.uuid, name, metadata }, 'unmarked', signal);
   if (description !== undefined) {
     await domain.setMetadata({ type: MetadataType.DESCRIPTION, value: description || null }, flags);
   }

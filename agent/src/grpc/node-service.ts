@@ -40,8 +40,10 @@ export interface NodeServiceOptions {
 /** `NodeService`; what its methods promise stands in the proto. */
 export function nodeService(options: NodeServiceOptions): NodeServiceImplementation {
   const { status, inventory, renewal, revocations, questions } = options;
+  // what is told from before the first look is no proof that anything is gone: it says so as without libvirt
   const nodeInfo = (info: NodeInfo = status.current(), pools = inventory.snapshot().pools): NodeInfo => ({
     ...info,
+    libvirtConnected: info.libvirtConnected && inventory.loaded,
     basePoolId: pools.find(pool => pool.isBase)?.id ?? '',
   });
 
@@ -51,7 +53,6 @@ export function nodeService(options: NodeServiceOptions): NodeServiceImplementat
     }
   }
 
-  /** A `full` event from before the first look is no proof that anything is gone: it says so as without libvirt. */
   async function* watchInventory(signal: AbortSignal): AsyncGenerator<InventoryEvent> {
     for await (const change of inventory.watch(signal)) {
       const { event } = change;
@@ -60,7 +61,6 @@ export function nodeService(options: NodeServiceOptions): NodeServiceImplementat
         continue;
       }
       const node = nodeInfo(undefined, event.value.pools);
-      node.libvirtConnected &&= inventory.loaded;
       yield { ...change, event: { $case: 'full', value: { ...event.value, node } } };
     }
   }

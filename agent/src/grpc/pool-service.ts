@@ -11,10 +11,12 @@ import type { OperationRunner } from '../operations/runner.ts';
 import {
   type BackupFiles,
   backupTargetRefusal,
+  readablePool,
   type Settings,
   setChosenBase,
   setPoolMarks,
 } from '../pools/index.ts';
+import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { scanPool } from '../workflows/files/scan-pool.ts';
 import { requireDescription } from './fields.ts';
 import { poolEntities, startOperation } from './start-operation.ts';
@@ -24,6 +26,7 @@ export interface PoolServiceOptions {
   backupFiles: BackupFiles;
   runner: OperationRunner;
   settings: Settings;
+  workflows: Pick<WorkflowDependencies, 'pools' | 'nodeName'>;
 }
 
 /** `PoolService`; what its methods promise stands in the proto. */
@@ -70,15 +73,21 @@ async function update(
   return inventory.pool(id).message;
 }
 
-/** The pool is held together with other readers: a scan disturbs nobody. */
+/**
+ * The pool is held together with other readers: a scan disturbs nobody. What is not there has no files either, and whoever is told so takes
+ * them for gone: so the pool is asked for before and, since its mount may go meanwhile, again before anything is told.
+ */
 function scan(
-  { inventory, backupFiles, runner }: PoolServiceOptions,
+  { inventory, backupFiles, runner, workflows }: PoolServiceOptions,
   request: ScanPoolRequest,
   signal: AbortSignal,
 ) {
+  const { poolId, thorough } = request;
+  const requireThere = async (signal: AbortSignal) =>
+    void readablePool(await workflows.pools(signal), poolId, workflows.nodeName);
   return startOperation(runner, { kind: 'scan_pool', request, signal }, async () => {
-    const { poolId, thorough } = request;
     await poolById(inventory, poolId);
+    await requireThere(signal);
     return {
       entities: poolEntities(poolId),
       locks: [{ kind: 'pool', id: poolId, mode: 'shared' }],
@@ -86,6 +95,7 @@ function scan(
       heavy: false,
       workflow: scanPool(async signal => {
         await inventory.refreshFiles(poolId, { signal, thorough });
+        await requireThere(signal);
         return { files: backupFiles.files(poolId), skipped: backupFiles.skipped(poolId) };
       }),
     };

@@ -1,7 +1,7 @@
-/** Whether another node has gone on with the disks of a domain that is off here, before its layers are merged into them. */
+/** Whether other nodes can reach files, and have gone on with the disks of a domain that is off here before its layers are merged. */
 import { relative } from 'node:path';
 import type { Thing } from '../other-nodes.ts';
-import { isShared, poolOfPath } from '../pools/index.ts';
+import { isShared, type PoolRecord, poolOfPath } from '../pools/index.ts';
 import { type ImageDependencies, realFile, type Verdict, withRealPaths } from './judge.ts';
 
 export interface ElsewhereQuestion {
@@ -29,7 +29,7 @@ export async function useElsewhere(
   for (const path of paths) {
     const real = (await realFile(path)) ?? path;
     const pool = poolOfPath(real, poolRecords);
-    isReachable ||= real.startsWith('/dev/') || (await isShared(real, pool));
+    isReachable ||= await isReachableElsewhere(real, pool);
     if (pool && !pool.outside)
       things.push({ kind: 'file', poolId: pool.id, path: relative(pool.path!, real) });
   }
@@ -45,4 +45,22 @@ export async function useElsewhere(
   if ((proven && !isRead) || !isReachable) return { kind: 'free' };
   const unheard = answers.find(answer => answer.kind === 'unknown');
   return unheard ? { kind: 'unknown', reason: unheard.reason } : { kind: 'free' };
+}
+
+/** The first of the files that other nodes can reach; undefined: none of them. @throws VirtkeepError io_failed */
+export async function reachableElsewhere(
+  paths: readonly string[],
+  pools: readonly PoolRecord[],
+): Promise<string | undefined> {
+  const poolRecords = await withRealPaths(pools);
+  for (const path of paths) {
+    const real = (await realFile(path)) ?? path;
+    if (await isReachableElsewhere(real, poolOfPath(real, poolRecords))) return path;
+  }
+  return undefined;
+}
+
+/** A device may be one of a SAN. */
+async function isReachableElsewhere(path: string, pool: PoolRecord | undefined): Promise<boolean> {
+  return path.startsWith('/dev/') || (await isShared(path, pool));
 }

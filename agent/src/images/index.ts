@@ -8,7 +8,7 @@
  * used is left and named. What cannot be told is left, too; whether that is asked again is the caller's decision.
  */
 export { removeEmptyDirectories } from './directories.ts';
-export { type ElsewhereQuestion, useElsewhere } from './elsewhere.ts';
+export { type ElsewhereQuestion, reachableElsewhere, useElsewhere } from './elsewhere.ts';
 export type { ImageDependencies, ImageQuestion } from './judge.ts';
 export {
   chainOf,

@@ -142,6 +142,7 @@ export function createNodeServices(
   const clocks = new NodeClocks(inventory, log);
   const nodeTasks = new NodeTasks({ tasks, links, inventory, clocks, log, draining: core.draining });
   const pools = new PoolService({ inventory, links, nodeTasks, backupFiles, log });
+  inventory.setReturnWatcher((id, nodeId) => void pools.scanOfReturned(nodeId, [id]));
   const poolForecasts = new PoolForecasts({ db, pools, log });
   const multiTasks = new MultiTasks(tasks, log);
   const tags = new TagService({

@@ -243,6 +243,58 @@ describe('data pools', () => {
     await until(() => scans().length > 0);
     expect(scans().map(({ request }) => request.thorough)).toEqual([false]);
   });
+
+  test('are not scanned by what is known from before while their node does not see them, and are when they are back', async () => {
+    const pool = agent.setPool({});
+    const file = agent.setFile({ poolId: pool.id });
+    const scans = () =>
+      agent.calls.filter(call => call.kind === 'scan_pool' && call.request.poolId === pool.id);
+    const statusOfFile = async () => (await rest.call('GET', `/api/library/${file.id}/`)).body.status;
+    const connection = async () =>
+      (await rest.call('GET', `/api/data-pools/${pool.id}/`)).body.nodes_connected?.[0].connection_status;
+    // what is not mounted looks empty
+    agent.whenStarted = ({ kind, request }) => {
+      if (kind !== 'scan_pool') return;
+      const isThere = agent.pools.get(request.poolId as string)?.mounted;
+      const files = [...agent.files.values()].filter(({ poolId }) => isThere && poolId === request.poolId);
+      agent.succeed(request.operationId, { files });
+    };
+    await until(async () => (await connection()) === 'ACTIVE');
+    await rest.call('POST', `/api/data-pools/${pool.id}/scan/`, { body: {} });
+    expect(await statusOfFile()).toBe('ACTIVE');
+
+    const lastEvent = async () =>
+      (await rest.call('GET', `/api/events/?entity=${agent.id}&limit=1`)).body.results[0].message;
+    await agent.stop();
+    await until(async () => (await lastEvent()) === 'Node n1 is not reachable');
+    // the node has started anew: neither its libvirt nor the share is there
+    agent.pools.delete(pool.id);
+    agent.info.libvirtConnected = false;
+    await agent.start(one.tls);
+    await until(async () => (await lastEvent()) === 'Node n1 is connected');
+    agent.setPool({ ...pool, mounted: false });
+    agent.tellNode({ libvirtConnected: true });
+    await status(rest, agent.id, 'ACTIVE');
+    expect([await connection(), scans().length, await statusOfFile()]).toEqual(['INACTIVE', 1, 'ACTIVE']);
+
+    const later = agent.setFile({ poolId: pool.id });
+    agent.setPool({ id: pool.id, mounted: true });
+    await until(async () => (await rest.call('GET', `/api/library/${later.id}/`)).status === 200);
+    expect([scans().length, await statusOfFile()]).toEqual([2, 'ACTIVE']);
+    agent.whenStarted = () => {};
+  });
+
+  test('are scanned when the libvirt of their node is there', async () => {
+    const pool = agent.setPool({});
+    await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+    const isScanned = () =>
+      agent.calls.some(call => call.kind === 'scan_pool' && call.request.poolId === pool.id);
+    agent.tellNode({ libvirtConnected: false });
+    await until(async () => (await rest.call('GET', `/api/nodes/${agent.id}/`)).body.status !== 'ACTIVE');
+    expect(isScanned()).toBe(false);
+    agent.tellNode({ libvirtConnected: true });
+    await until(isScanned);
+  });
 });
 
 describe('domains', () => {

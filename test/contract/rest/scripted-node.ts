@@ -224,6 +224,12 @@ export class FakeAgent {
     this.#sequence = 0n;
   }
 
+  /** Tells something else of itself. */
+  tellNode(change: Partial<NodeInfo>): void {
+    Object.assign(this.info, change);
+    this.#tell({ $case: 'nodeChanged', value: this.info });
+  }
+
   setDomain(domain: Partial<Domain>): Domain {
     const id = domain.id ?? randomUUID();
     const whole = Domain.fromPartial({

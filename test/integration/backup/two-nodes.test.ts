@@ -3,7 +3,7 @@
  * Each race is driven on purpose: one side is stopped where it is about to act.
  */
 import { randomUUID } from 'node:crypto';
-import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import { PowerAction } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
@@ -189,6 +189,41 @@ describe.each(few(['+10m', '-10m'], '+10m'))('with the clock of the second node 
     await home.virsh('destroy', guest.name);
     await afar.virsh('start', guest.name);
     await powerIs(id, 3, afar);
+  });
+
+  test('a template is neither changed nor unmarked while a thin clone of it is on the other node', async () => {
+    const { id, path } = await onShared('golden');
+    const mark = async (template: boolean) => {
+      const { taskId } = await world.rest.begin(`/api/domains/${id}/template/`, { template }, 'PUT');
+      return (await world.rest.waitTask(taskId, PATIENCE_MS)).error;
+    };
+    expect(await mark(true)).toBeNull();
+    const { templates, guests } = near.clients;
+    const clone = { operationId: newId(), domainId: id, newDomainId: newId(), name: 'thin', thin: true };
+    expect(await outcome(near, await templates.clone(clone))).toBe('');
+    const file = join(world.dir, 'thin.xml');
+    writeFileSync(file, await home.virsh('dumpxml', '--inactive', clone.name));
+    await home.virsh('undefine', clone.name);
+    await afar.virsh('define', file);
+    const cloneRecord = () => world.rest.send<Json>('GET', `/api/domains/${clone.newDomainId}/`);
+    const moved = async () => (await cloneRecord()).body.node?.verbose_name === afar.name;
+    await waitFor('the clone on the other node', moved, PATIENCE_MS);
+
+    const before = readFileSync(path);
+    expect(await outcome(near, await guests.prepare({ operationId: newId(), domainId: id }))).toBe(
+      'template_has_clones',
+    );
+    expect(await mark(false)).toMatchObject({
+      msg_key: 'template_has_clones',
+      detail: expect.stringContaining(`thin on the node ${afar.name}`),
+    });
+    expect(readFileSync(path).equals(before)).toBe(true);
+    expect((await recordOf(id)).template).toBe(true);
+
+    await afar.virsh('undefine', clone.name);
+    const gone = async () => (await cloneRecord()).status === 404;
+    await waitFor('the end of the clone', gone, PATIENCE_MS);
+    expect(await mark(false)).toBeNull();
   });
 
   test('two restores at once do not both get one LUN', async () => {

@@ -22,6 +22,7 @@ export class GuestOperationsLab {
     this.operations = {
       libvirt: () => lab.libvirt,
       pools: lab.dependencies.pools,
+      otherNodes: lab.dependencies.otherNodes,
       log: lab.dependencies.log,
       scratchDirectory: join(lab.world.dir, 'scratch'),
       // KVM may be there and hang

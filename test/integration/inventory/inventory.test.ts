@@ -163,7 +163,7 @@ describe('just after a start', () => {
     const inventory = lab.newInventory(link);
     const services = {
       disks: diskService({ inventory, runner, workflows }),
-      pools: poolService({ inventory, backupFiles, runner, settings: lab.journal.settings }),
+      pools: poolService({ inventory, backupFiles, runner, settings: lab.journal.settings, workflows }),
     };
     const [pool] = lab.inventory.poolMessages();
     const ask = () => [

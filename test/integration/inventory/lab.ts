@@ -84,7 +84,7 @@ export class InventoryLab {
     this.runner = this.newRunner(this.journal);
     const { inventory, backupFiles, runner, workflows } = this;
     this.domains = domainService({ inventory, runner, workflows });
-    this.pools = poolService({ inventory, backupFiles, runner, settings });
+    this.pools = poolService({ inventory, backupFiles, runner, settings, workflows });
   }
 
   newLink(): LibvirtLink {

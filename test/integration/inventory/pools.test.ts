@@ -148,15 +148,20 @@ describe('a pool on a file system of its own', () => {
   const record = async () => (await lab.inventory.pools(signal)).find(pool => pool.name === 'usb')!;
   afterAll(() => run(['umount', path()]).catch(() => {}));
 
-  test('gets a marker when it is first seen, and is not written to while it is not mounted', async () => {
+  test('gets a marker when it is first seen, and is neither written to nor scanned while it is not mounted', async () => {
     mkdirSync(path());
     await definePool(`<pool type='dir'><name>usb</name><target><path>${path()}</path></target></pool>`);
     await lab.world.node.virsh('pool-start', 'usb');
     await mount();
     expect(await record()).toMatchObject({ mounted: true, kind: 'local' });
     expect(existsSync(join(path(), MARKER))).toBe(true);
+    const { id: poolId } = await record();
+    await lab.ended(lab.pools.scan({ operationId: newId(), poolId, thorough: false }, CALL));
     await run(['umount', path()]);
     expect(backupTargetRefusal(await record())?.msgKey).toBe('pool_not_mounted');
+    await expect(lab.pools.scan({ operationId: newId(), poolId, thorough: false }, CALL)).rejects.toEqual(
+      expect.objectContaining({ msgKey: 'pool_not_mounted' }),
+    );
     expect(readdirSync(path())).toEqual([]);
     await lab.world.node.virsh('pool-destroy', 'usb');
     await lab.world.node.virsh('pool-undefine', 'usb');

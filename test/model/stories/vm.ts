@@ -1,5 +1,6 @@
 /** The VM of a story, and what holds of every one. */
 import { existsSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import {
@@ -33,13 +34,15 @@ interface VmOptions {
   /** libvirt chooses the firmware. */
   efi?: boolean;
   agent?: boolean;
+  /** Its disks are devices, beside which nothing lies. */
+  devices?: boolean;
   metadata?: Partial<DomainMetadata>;
 }
 
 const domainXml = (
   uuid: string,
   disks: string[],
-  { name = 'vm', nvram = '', efi = false, agent = false }: VmOptions,
+  { name = 'vm', nvram = '', efi = false, agent = false, devices = false }: VmOptions,
 ) => `<domain type='kvm'>
   <name>${name}</name><uuid>${uuid}</uuid><memory unit='KiB'>1024</memory>
   <os${efi ? " firmware='efi'" : ''}><type arch='x86_64' machine='pc'>hvm</type>${nvram && `<loader readonly='yes' type='pflash'>/fw</loader><nvram>${nvram}</nvram>`}</os>
@@ -48,7 +51,7 @@ const domainXml = (
       (
         path,
         index,
-      ) => `<disk type='file' device='disk'><driver name='qemu' type='qcow2'/><source file='${path}'/>
+      ) => `<disk type='${devices ? 'block' : 'file'}' device='disk'><driver name='qemu' type='qcow2'/><source ${devices ? 'dev' : 'file'}='${path}'/>
         <target dev='${TARGETS[index]}' bus='virtio'/></disk>`,
     )
     .join('\n')}
@@ -57,10 +60,11 @@ const domainXml = (
 
 /** A VM with two disks. */
 export async function makeVm(world: World, options: VmOptions): Promise<Vm> {
-  const { name = 'vm', running, metadata } = options;
+  const { name = 'vm', running, metadata, devices = false } = options;
   const prefix = name === 'vm' ? '' : `${name}-`;
-  const disks = await Promise.all(TARGETS.map(target => world.disk(`${prefix}${target}.qcow2`)));
-  const xml = domainXml(newId(), disks, options);
+  const paths = TARGETS.map(target => join(devices ? world.root : world.pool, `${prefix}${target}.qcow2`));
+  for (const path of paths) await world.blank(path);
+  const xml = domainXml(newId(), paths, options);
   const whole = metadata ? setMetadata(xml, { ...NO_METADATA, ...metadata }) : xml;
   return vmOf(world, world.scripted.add(whole, running));
 }

@@ -3,7 +3,14 @@
  * need otherwise. On a network file system that makes a local VM depend on the network: that is asked for by name.
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { fsFacts } from '../../pools/index.ts';
+import {
+  backupTargetRefusal,
+  fsFacts,
+  type PoolRecord,
+  poolOfPath,
+  readablePool,
+} from '../../pools/index.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
 
 export interface LayerPlace {
   /** Name of the VM. */
@@ -42,4 +49,29 @@ export async function checkLayerPlace(place: LayerPlace, warn: (text: string) =>
   if (answer === null) return;
   if ('refusal' in answer) throw answer.refusal;
   warn(answer.note);
+}
+
+/**
+ * The directory of the node's base data pool; undefined when the node has none. A chosen pool stays the base pool while it is not
+ * mounted: layers that are made then are hidden, with the newest data of their VM, when it is.
+ * @throws the refusals of pools
+ */
+export function baseDirectory(pools: readonly PoolRecord[], nodeName?: string): string | undefined {
+  const pool = pools.find(({ isBase }) => isBase);
+  const refusal = pool && backupTargetRefusal(pool, nodeName);
+  if (refusal) throw refusal;
+  return pool?.path;
+}
+
+/** Refuses to make layers where a pool is not there. @throws VirtkeepError pool_not_active, pool_not_mounted */
+export async function requireLayerPools(
+  { pools, nodeName }: Pick<WorkflowDependencies, 'pools' | 'nodeName'>,
+  paths: readonly string[],
+  signal: AbortSignal,
+): Promise<void> {
+  const records = await pools(signal);
+  for (const path of paths) {
+    const pool = poolOfPath(path, records);
+    if (pool) readablePool(records, pool.id, nodeName);
+  }
 }

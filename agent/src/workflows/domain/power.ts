@@ -11,10 +11,11 @@ import { parseDomain } from '../../domain-xml/index.ts';
 import { probeAgent } from '../../guest/index.ts';
 import { powerStateOf } from '../../inventory/index.ts';
 import { START_TIMEOUT_MS } from '../../libvirt/call-times.ts';
-import { fromDomain, unlessGone } from '../../libvirt/domains.ts';
+import { fromDomain } from '../../libvirt/domains.ts';
 import { patiently } from '../../libvirt/errors.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { currentPower, POLL_MS, untilState } from './until-state.ts';
 
 export interface PowerRequest {
   domainId: string;
@@ -27,7 +28,6 @@ export interface PowerRequest {
 
 type Method = 'agent' | 'acpi' | 'forced';
 
-const POLL_MS = 500;
 /** An agent that is not there yet is looked for every five seconds. */
 const LOOKS_PER_PROBE = 10;
 /** How long QEMU itself may take for what does not depend on the guest. */
@@ -224,19 +224,6 @@ async function untilOff(
     }
     await sleep(POLL_MS, signal);
   }
-}
-
-/** Polls, since an event can be lost with the connection. A transient domain that is gone is off. */
-async function untilState(domain: Domain, desired: PowerState, signal: AbortSignal): Promise<void> {
-  for (;;) {
-    const power = await patiently(signal, () => currentPower(domain));
-    if (power === desired) return;
-    await sleep(POLL_MS, signal);
-  }
-}
-
-function currentPower(domain: Domain): Promise<PowerState> {
-  return unlessGone(async () => powerStateOf((await domain.state()).state), OFF);
 }
 
 /** Watched from before the call: a reboot is an event only, the state stays the same. */

@@ -4,7 +4,7 @@
  * operation holds it is asked before the work begins, unless that says that the domain may be a copy: those that switch off, remove a
  * definition without its disks, end loans, restore (which asks for itself), and attach or lend a disk of a template, which never
  * changes wherever it is defined. A change of description or template mark is no operation and is not asked about: it touches no
- * disk.
+ * disk. That a template has thin clones on other nodes is asked by what they forbid (`workflows/family/clones-elsewhere.ts`).
  */
 
 import type { Libvirt } from '@virtkeep/node-libvirt';

@@ -10,6 +10,13 @@ export interface Relative {
   config: DomainConfig;
 }
 
+/** A domain that may be a template. */
+export interface Template {
+  uuid: string;
+  name: string;
+  metadata: DomainMetadata;
+}
+
 /** Clones named in one refusal; further ones are counted. */
 const MAX_NAMED = 10;
 
@@ -55,20 +62,22 @@ export async function thinClonesOf(libvirt: Libvirt, templateId: string): Promis
 }
 
 /**
- * Refuses what would break the thin clones of a template (specification 4.7); nothing when the domain never was one.
+ * Refuses what the thin clones of this node forbid a template (specification 4.7); nothing when the domain never was one.
  * @param action completes "it cannot be …": "unmarked", "removed"
  * @throws VirtkeepError template_has_clones; LibvirtError
  */
-export async function refuseWithClones(
-  libvirt: Libvirt,
-  { uuid, name, metadata }: { uuid: string; name: string; metadata: DomainMetadata },
-  action: string,
-): Promise<void> {
-  if (!metadata.template && metadata.templateVersion === 0) return;
-  const names = (await thinClonesOf(libvirt, uuid)).map(({ config }) => config.name);
-  if (names.length > 0)
-    throw new VirtkeepError('template_has_clones', { domain: name, clones: named(names), action });
+export async function refuseWithClones(libvirt: Libvirt, template: Template, action: string): Promise<void> {
+  if (!wasTemplate(template)) return;
+  const names = (await thinClonesOf(libvirt, template.uuid)).map(({ config }) => config.name);
+  if (names.length > 0) throw hasClones(template, named(names), action);
 }
+
+/** One that was unmarked keeps its version. */
+export const wasTemplate = ({ metadata }: Template): boolean =>
+  metadata.template || metadata.templateVersion > 0;
+
+export const hasClones = ({ name }: Template, clones: string, action: string) =>
+  new VirtkeepError('template_has_clones', { domain: name, clones, action });
 
 function named(names: string[]): string {
   const more = names.length - MAX_NAMED;

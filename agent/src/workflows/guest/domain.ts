@@ -1,5 +1,5 @@
 /** The domain that an operation works in: a running one with its guest, or one that is off with its disks. */
-import { type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { type Domain, DomainXml } from '@virtkeep/node-libvirt';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
@@ -11,17 +11,16 @@ import {
   parseDomain,
   refuseWhileLent,
 } from '../../domain-xml/index.ts';
+import { type ImageDependencies, requireReplaceable } from '../../images/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import { type PoolRecord, poolOfPath } from '../../pools/index.ts';
 import type { OperationContext } from '../context.ts';
 import { resolveVolumes } from '../domain/volumes.ts';
-import { refuseWithClones } from '../family/family.ts';
+import { refuseWithClonesAnywhere } from '../family/clones-elsewhere.ts';
 import { type Guest, type OpenGuest, openGuest } from './guest.ts';
 
 /** What the operations are given. */
-export interface GuestOperations {
-  libvirt(): Libvirt;
-  pools(signal: AbortSignal): Promise<PoolRecord[]>;
+export interface GuestOperations extends ImageDependencies {
   log: Logger;
   /** Where what is needed for minutes lies; made if need be. */
   scratchDirectory: string;
@@ -88,8 +87,8 @@ export interface OwnDisk {
 /**
  * A domain that is off, with its own writable disks, for a change of what is on them.
  * @param action completes "it cannot be …"
- * @throws VirtkeepError power_state_conflict, guest_os_unsupported, vdisk_attached_elsewhere, template_has_clones,
- *   guestfs_failed when it has no disk that can be changed
+ * @throws VirtkeepError power_state_conflict, guest_os_unsupported, vdisk_attached_elsewhere, template_has_clones, image_in_use,
+ *   image_use_unknown, guestfs_failed when it has no disk that can be changed
  */
 export async function requireOff(
   operations: GuestOperations,
@@ -104,7 +103,7 @@ export async function requireOff(
   if (os.type === 'Windows')
     throw new VirtkeepError('guest_os_unsupported', { domain: domainName, os: 'Windows', operation: action });
   refuseWhileLent(metadata, domainName, action);
-  await refuseWithClones(libvirt, config, action);
+  await refuseWithClonesAnywhere(operations, config, action, signal);
   const pools = await operations.pools(signal);
   const disks: OwnDisk[] = [];
   for (const disk of await resolveVolumes(libvirt, config.disks))
@@ -115,7 +114,19 @@ export async function requireOff(
       domain: domainName,
       reason: 'it has no disk in a file or on a block device that can be changed',
     });
+  if (metadata.template) await refuseStoodOn(operations, domain.uuid, disks, signal);
   return { config, disks };
+}
+
+/** A clone may have its disk and be defined nowhere just now; the other nodes were asked about those that are. */
+async function refuseStoodOn(
+  operations: GuestOperations,
+  templateId: string,
+  disks: readonly OwnDisk[],
+  signal: AbortSignal,
+): Promise<void> {
+  const paths = disks.map(({ path }) => path);
+  await requireReplaceable(operations, paths, { leaving: [templateId], alone: true, signal });
 }
 
 /** @throws VirtkeepError power_state_conflict also for one whose memory is saved: it goes on with what it knew of its disks */

@@ -15,7 +15,7 @@ import { removePieces } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
 import { diskStates, planAutomaticState, withSources } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
-import { checkLayerPlace } from '../domain/away-layers.ts';
+import { baseDirectory, checkLayerPlace } from '../domain/away-layers.ts';
 import { withMarks } from '../domain/forgotten-layers.ts';
 import type { Effect } from '../effect.ts';
 import { type GuestOperations, type OwnDisk, refuseActive } from './domain.ts';
@@ -56,7 +56,7 @@ const MERGE_TIMEOUT_MS = 3_600_000;
 
 /**
  * Runs `change` on the disks, makes it final and commits the operation with what `change` gives.
- * @throws VirtkeepError power_state_conflict when somebody started the domain meanwhile; what `change` throws
+ * @throws VirtkeepError power_state_conflict when somebody started the domain meanwhile; the refusals of pools; what `change` throws
  */
 export async function changeOffline(
   operations: GuestOperations,
@@ -112,7 +112,10 @@ async function makeOverlays(
   return { ...state, overlays: await withMarks(overlays, true) };
 }
 
-/** For overlays of block devices: where QEMU may read, since the guest may be started before they are merged. */
+/**
+ * For overlays of block devices: where QEMU may read, since the guest may be started before they are merged.
+ * @throws the refusals of pools
+ */
 async function spareDirectory(
   { pools, scratchDirectory }: GuestOperations,
   disks: readonly OwnDisk[],
@@ -120,7 +123,7 @@ async function spareDirectory(
 ): Promise<string> {
   const beside = disks.find(({ block }) => !block);
   if (beside) return dirname(beside.path);
-  return (await pools(signal)).find(({ isBase }) => isBase)?.path ?? scratchDirectory;
+  return baseDirectory(await pools(signal)) ?? scratchDirectory;
 }
 
 /** Gives the definition the overlays, unless the domain was used meanwhile: then what it wrote would be lost. */

@@ -2,12 +2,13 @@
  * Prepares a running Windows for being copied, by its own Sysprep (specification 4.6). Sysprep itself is asked to quit: so its
  * outcome can be read and the answer file is gone before the guest stops; what the caller chose is done afterwards.
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Domain } from '@virtkeep/node-libvirt';
-import { throwIfAborted, withTimeout } from '@virtkeep/shared/abort';
+import { withTimeout } from '@virtkeep/shared/abort';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
+import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { isWindows } from '../../guest/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
+import { untilState } from '../domain/until-state.ts';
 import { changing } from './change.ts';
 import { type GuestOperations, inDomain, requireRunning } from './domain.ts';
 import { type Guest, operationFailed } from './guest.ts';
@@ -32,7 +33,6 @@ export const MAX_UNATTEND_BYTES = 512 * 1024;
 const OPERATION = 'Sysprep';
 const TIMEOUT_MS = 3_600_000;
 const OFF_TIMEOUT_MS = 900_000;
-const POLL_MS = 1_000;
 
 /** The switches of sysprep.exe. @throws VirtkeepError invalid_field */
 export function sysprepSwitches({
@@ -106,9 +106,9 @@ async function end(
   await guest.command('guest-shutdown', { mode: action === 'reboot' ? 'reboot' : 'powerdown' });
   if (action === 'reboot') return;
   try {
-    await withTimeout(`The shutdown of ${guest.name}`, OFF_TIMEOUT_MS, context.signal, async inner => {
-      for (; await domain.isActive(); throwIfAborted(inner)) await delay(POLL_MS);
-    });
+    await withTimeout(`The shutdown of ${guest.name}`, OFF_TIMEOUT_MS, context.signal, inner =>
+      untilState(domain, PowerState.OFF, inner),
+    );
   } catch (error) {
     if (!hasKey(error, 'timed_out')) throw error;
     context.warn(`The guest was prepared and asked to shut down, but still runs: ${reasonOf(error)}`);

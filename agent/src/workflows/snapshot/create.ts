@@ -24,7 +24,7 @@ import {
 } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { checkLayerPlace } from '../domain/away-layers.ts';
+import { baseDirectory, checkLayerPlace } from '../domain/away-layers.ts';
 import { type DiskWithLayers, refuseEncrypted, requireLasting } from '../domain/domain-kind.ts';
 import { refuseFullChain } from '../domain/full-chain.ts';
 import { refuseLent } from '../domain/refuse-lent.ts';
@@ -107,7 +107,7 @@ export interface PreparedState {
 /**
  * Looks at the domain and decides how its state is made; changes nothing.
  * @throws VirtkeepError domain_not_found, domain_transient, domain_memory_saved, snapshot_name_taken, snapshot_in_use,
- *   snapshot_failed, power_state_conflict, consistency_unavailable, layers_on_network, pool_no_space
+ *   snapshot_failed, power_state_conflict, consistency_unavailable, layers_on_network, pool_no_space, and the refusals of pools
  */
 export async function prepareState(
   dependencies: WorkflowDependencies,
@@ -131,8 +131,8 @@ export async function prepareState(
   if (request.name !== LENDING_STATE) refuseFullChain(config.name, layered);
   const mode = await chooseMode(target, config, request, context);
   const beside = disks.find(disk => disk.included && !disk.block);
-  const base = (await dependencies.pools(context.signal)).find(pool => pool.isBase)?.path;
-  const spareDirectory = beside ? dirname(beside.path) : base;
+  const pools = await dependencies.pools(context.signal);
+  const spareDirectory = beside ? dirname(beside.path) : baseDirectory(pools, dependencies.nodeName);
   if (!spareDirectory)
     throw new VirtkeepError('snapshot_failed', {
       domain: config.name,

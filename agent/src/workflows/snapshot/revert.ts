@@ -5,6 +5,7 @@
  * also by the next run of the agent: a crash or a cancel ends in the world before, the guest started anew. After it, in
  * the one of the state; only unused overlays are left to be removed.
  */
+import { dirname } from 'node:path';
 import { DomainXml } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RevertSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
@@ -25,10 +26,12 @@ import {
 } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
+import { requireLayerPools } from '../domain/away-layers.ts';
 import { setResumedClock } from '../domain/clock.ts';
 import { requireLasting } from '../domain/domain-kind.ts';
 import { refuseLent } from '../domain/refuse-lent.ts';
-import { findTarget, refuseForClones, requireState, type Target } from '../domain/target.ts';
+import { findTarget, requireState, type Target } from '../domain/target.ts';
+import { refuseWithClonesAnywhere } from '../family/clones-elsewhere.ts';
 import {
   definedFirmware,
   exchangeFirmware,
@@ -83,12 +86,15 @@ async function check(
   context: OperationContext,
 ): Promise<{ target: Target; state: SavedState }> {
   const target = await findTarget(dependencies, domainId, context);
-  await refuseLent(dependencies.libvirt(), target.picture.metadata, target.domain.name, 'reverted');
-  await refuseForClones(dependencies, target, 'reverted');
-  requireLasting({ name: target.domain.name, ...target.picture }, 'reverted');
+  const { name, uuid } = target.domain;
+  const { metadata } = target.picture;
+  await refuseLent(dependencies.libvirt(), metadata, name, 'reverted');
+  // an internal state comes back into the very files that clones stand on
+  await refuseWithClonesAnywhere(dependencies, { uuid, name, metadata }, 'reverted', context.signal);
+  requireLasting({ name, ...target.picture }, 'reverted');
   const state = requireState(target, snapshotId);
   const reason = revertRefusal(target.picture, state);
-  if (reason !== null) throw new VirtkeepError('snapshot_in_use', { domain: target.domain.name, reason });
+  if (reason !== null) throw new VirtkeepError('snapshot_in_use', { domain: name, reason });
   return { target, state };
 }
 
@@ -106,6 +112,10 @@ async function prepare(
   { state, plan, statesDeleted }: Reverting,
   context: OperationContext,
 ): Promise<FormerFirmware> {
+  // those of devices lie beside no file that was seen to be there
+  const away = plan.overlays.filter(({ path, backing }) => dirname(path) !== dirname(backing.path));
+  const paths = away.map(({ path }) => path);
+  await requireLayerPools(dependencies, paths, context.signal);
   const firmware = { ...(await definedFirmware(dependencies, domain)), key: context.id };
   const former = {
     domainId: domain.uuid,

@@ -7,7 +7,7 @@ import type { TaskState } from '../../services/tasks/tasks.ts';
 import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
-import { DISK_WORK, DOMAIN_WORK, GUEST_CALL, POOL_READ } from '../node-errors.ts';
+import { DISK_WORK, DOMAIN_WORK, GUEST_CALL, POOL_WRITE } from '../node-errors.ts';
 import { AllowNetworkLayers, AsyncQuery, body, GivenUuid, IdParams, oneOf, ref } from '../schemas/common.ts';
 import {
   ChangedSshKeysSchema,
@@ -93,6 +93,8 @@ const IN_GUEST_ERRORS = [
   'guest_argument_invalid',
   'guestfs_failed',
   'template_has_clones',
+  'image_in_use',
+  'image_use_unknown',
 ] as const;
 const DIRECTORY_ERRORS = [
   'directory_login_failed',
@@ -101,7 +103,7 @@ const DIRECTORY_ERRORS = [
   'guest_install_failed',
 ] as const;
 /** Of what also works on the disk of a VM that is off. */
-const OFFLINE_ERRORS = [...DISK_WORK, ...POOL_READ, 'layers_on_network', 'snapshot_in_use'] as const;
+const OFFLINE_ERRORS = [...DISK_WORK, ...POOL_WRITE, 'layers_on_network', 'snapshot_in_use'] as const;
 const TOOLS_ERRORS = ['guest_tools_unavailable', 'no_free_slot'] as const;
 
 export const guestOperationRoutes: RouteModule = (app, services) => {

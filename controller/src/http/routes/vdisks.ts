@@ -5,7 +5,7 @@ import { LONG_ACTION, runTask } from '../actions.ts';
 import type { App, RouteModule } from '../app.ts';
 import { principalOf } from '../app.ts';
 import { STORY } from '../document/story.ts';
-import { DISK_WORK, DOMAIN_WORK, POOL_READ, STATE_WORK } from '../node-errors.ts';
+import { DISK_WORK, DOMAIN_WORK, POOL_READ, POOL_WRITE, STATE_WORK } from '../node-errors.ts';
 import { pageAnswer, parsePage } from '../paging.ts';
 import { permitted } from '../permitted.ts';
 import {
@@ -53,7 +53,7 @@ const LENDING_ERRORS = [
 ] as const;
 const ATTACH_ERRORS = [
   ...LENDING_ERRORS,
-  'pool_kind_unsupported',
+  ...POOL_WRITE,
   'vdisk_attached_already',
   'vdisk_unreachable',
   'no_free_slot',

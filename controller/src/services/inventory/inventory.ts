@@ -16,6 +16,7 @@ import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { shareLoop } from '@virtkeep/shared/turns';
 import type { Database, NodeRow, PoolRow } from '../../store/schema.ts';
+import { hasFiles } from '../pools/record.ts';
 import { type DomainDifference, domainDifference } from './difference.ts';
 import { type Conflict, domainHome } from './domain-home.ts';
 import { DomainMap } from './domain-map.ts';
@@ -85,6 +86,7 @@ export class Inventory {
   readonly #oneByOne = new KeyedQueue();
   #watcher: DomainWatcher = async () => {};
   #poolWatcher: (id: string) => Promise<void> = async () => {};
+  #returnWatcher: (poolId: string, nodeId: string) => void = () => {};
   /** Known pools that no node has. */
   readonly #orphaned = new Set<string>();
 
@@ -101,6 +103,11 @@ export class Inventory {
   /** Set once at start; waited for when a node tells that a known pool has come to it as the first, or has left it as the last one. */
   setPoolWatcher(watcher: (id: string) => Promise<void>): void {
     this.#poolWatcher = watcher;
+  }
+
+  /** Set once at start; called when a node can read the files of a pool that it could not read before. */
+  setReturnWatcher(watcher: (poolId: string, nodeId: string) => void): void {
+    this.#returnWatcher = watcher;
   }
 
   /** Reads what was known before the restart. */
@@ -420,11 +427,13 @@ export class Inventory {
       : newPoolRow(pool, now);
     await this.#store.putPool(row, nodeId, pool, now);
     const views = present?.views ?? new Map<string, Pool>();
+    const former = views.get(nodeId);
     views.set(nodeId, pool);
     this.pools.set(pool.id, { row, views });
     if (present?.row.verbose_name !== row.verbose_name) this.poolNamesVersion += 1;
     if (wasOrphaned) await this.#markOrphaned(pool.id, false);
     this.#tell({ kind: 'data_pool', id: pool.id, action: present ? 'changed' : 'created' });
+    if (former && !hasFiles(former) && hasFiles(pool)) this.#returnWatcher(pool.id, nodeId);
   }
 
   async #markOrphaned(id: string, isOrphaned: boolean): Promise<void> {

@@ -120,8 +120,15 @@ export class NodeObserver implements LinkObserver {
 
   async inventory(nodeId: string, event: InventoryEvent): Promise<void> {
     const { inventory, clocks } = this.#dependencies;
+    const couldSee = this.#canSee(nodeId);
     await inventory.apply(nodeId, event);
     clocks.reached(nodeId, event.revision);
+    if (!couldSee && this.#canSee(nodeId)) void this.#scanPools(nodeId);
+  }
+
+  /** Until its libvirt is there, what is known of its pools is of before. */
+  #canSee(nodeId: string): boolean {
+    return this.#dependencies.inventory.nodes.get(nodeId)?.info?.libvirtConnected === true;
   }
 
   async operation(nodeId: string, event: OperationEvent): Promise<void> {
@@ -161,6 +168,11 @@ export class NodeObserver implements LinkObserver {
     const entities = [{ id: nodeId, class: 'node' }];
     await events.record({ type: 'info', message: `Node ${name} is connected`, entities });
     await pools.pushMarks(nodeId);
+    if (this.#canSee(nodeId)) await this.#scanPools(nodeId);
+  }
+
+  async #scanPools(nodeId: string): Promise<void> {
+    const { inventory, pools } = this.#dependencies;
     const scannable = [...inventory.pools].filter(([, entry]) => {
       const view = entry.views.get(nodeId);
       return view !== undefined && hasFiles(view);

@@ -285,10 +285,11 @@ export class PoolService {
   }
 
   /**
-   * Scans a returned node's pools; the results come as those of any operation, without a task. They unpack nothing: each node
-   * that sees a pool would do so at each of its returns.
+   * Scans the pools of a node that is back, or pools that are back on a node; the results come as those of any operation, without a task.
+   * They unpack nothing: each node that sees a pool would do so at each of its returns. Nothing is done while the node is away.
    */
   async scanOfReturned(nodeId: string, poolIds: readonly string[]): Promise<void> {
+    if (!this.#dependencies.links.isConnected(nodeId)) return;
     for (const poolId of poolIds) await this.#quietScans.ask(poolId, nodeId);
   }
 

@@ -1,7 +1,7 @@
 /**
- * The scans that nobody asks for: of a node's pools when it returns. A pool that many nodes have would be read by each of them, all to the
- * same effect: it is scanned by one at a time, and not again so soon. Whoever returns meanwhile may know of something newer, so it is
- * scanned once more after that.
+ * The scans that nobody asks for: of a node's pools when it returns, and of a pool when its mount does. A pool that many nodes have
+ * would be read by each of them, all to the same effect: it is scanned by one at a time, and not again so soon. Whoever returns
+ * meanwhile may know of something newer, so it is scanned once more after that.
  */
 export interface QuietScanDependencies {
   /** Whether several nodes have it. */
@@ -37,7 +37,7 @@ export class QuietScans {
     this.#intervalMs = intervalMs;
   }
 
-  /** A node has returned that has the pool. */
+  /** A node has returned that has the pool, or the pool on it. */
   async ask(poolId: string, nodeId: string): Promise<void> {
     const { isShared, isConnected, start } = this.#dependencies;
     if (!isShared(poolId)) return void (await start(poolId, nodeId));

@@ -30,7 +30,7 @@ export interface NodeInfo {
   memoryCount: bigint;
   /** UUID of the base data pool; empty when there is none. */
   basePoolId: string;
-  /** False while the hypervisor daemon cannot be reached. */
+  /** False while the hypervisor daemon cannot be reached, and until everything was looked at once. */
   libvirtConnected: boolean;
   /** The agent drains: it ends its work and takes no new. */
   draining: boolean;

@@ -1918,6 +1918,7 @@ export const PoolServiceDefinition = {
     },
     /**
      * Starts an operation that reads what has changed in the pool's `backups/`, or all of it: archives, OVA, OVF, VMA and XML files.
+     * A pool that is not there, at its beginning or its end, is refused: of its files nothing is known then.
      * Result: {"files":[BackupFile as JSON,…]}.
      */
     scan: {
@@ -1948,6 +1949,7 @@ export interface PoolServiceImplementation<CallContextExt = {}> {
   update(request: UpdatePoolRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Pool>>;
   /**
    * Starts an operation that reads what has changed in the pool's `backups/`, or all of it: archives, OVA, OVF, VMA and XML files.
+   * A pool that is not there, at its beginning or its end, is refused: of its files nothing is known then.
    * Result: {"files":[BackupFile as JSON,…]}.
    */
   scan(request: ScanPoolRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
@@ -1963,6 +1965,7 @@ export interface PoolServiceClient<CallOptionsExt = {}> {
   update(request: DeepPartial<UpdatePoolRequest>, options?: CallOptions & CallOptionsExt): Promise<Pool>;
   /**
    * Starts an operation that reads what has changed in the pool's `backups/`, or all of it: archives, OVA, OVF, VMA and XML files.
+   * A pool that is not there, at its beginning or its end, is refused: of its files nothing is known then.
    * Result: {"files":[BackupFile as JSON,…]}.
    */
   scan(request: DeepPartial<ScanPoolRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;

@@ -1,0 +1,66 @@
+import { randomUUID } from 'node:crypto';
+import { expect, test } from '@jest/globals';
+import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { CallContext } from 'nice-grpc-common';
+import type { OperationRunner, StartOptions } from '../operations/runner.ts';
+import { samplePool } from '../pools/sample-pool.ts';
+import type { OperationContext } from '../workflows/context.ts';
+import { type PoolServiceOptions, poolService } from './pool-service.ts';
+
+/** A pool whose mount comes and goes, and a runner that runs what is started at once. */
+class Scan {
+  readonly pool = samplePool('usb', { id: randomUUID() });
+  /** How often the directory was read. */
+  reads = 0;
+  results: unknown[] = [];
+  whileRead = () => {};
+
+  async run(): Promise<void> {
+    const context = {
+      step: (_name: string, work: () => unknown) => work(),
+      signal: new AbortController().signal,
+      warn: () => {},
+      commit: (result: unknown) => void this.results.push(result),
+    } as unknown as OperationContext;
+    const options = {
+      inventory: {
+        complete: async () => {},
+        pool: () => ({ record: this.pool }),
+        refreshFiles: async () => {
+          this.reads += 1;
+          this.whileRead();
+        },
+      },
+      backupFiles: { files: (): BackupFile[] => [], skipped: () => [] },
+      runner: {
+        replay: () => undefined,
+        start: ({ workflow }: StartOptions) => workflow(context),
+      } as unknown as OperationRunner,
+      workflows: { pools: async () => [this.pool], nodeName: 'one' },
+    } as unknown as PoolServiceOptions;
+    const request = { operationId: randomUUID(), poolId: this.pool.id, thorough: false };
+    await poolService(options).scan(request, { signal: new AbortController().signal } as CallContext);
+  }
+}
+
+test('a pool is scanned where it is mounted', async () => {
+  const scan = new Scan();
+  await scan.run();
+  expect([scan.reads, scan.results]).toEqual([1, [{ $case: 'scanPool', value: { files: [] } }]]);
+});
+
+test('what is not mounted is not scanned: its files are not gone', async () => {
+  const scan = new Scan();
+  scan.pool.mounted = false;
+  await expect(scan.run()).rejects.toMatchObject({ msgKey: 'pool_not_mounted' });
+  expect([scan.reads, scan.results]).toEqual([0, []]);
+});
+
+test('a scan tells nothing of a pool whose mount has gone meanwhile', async () => {
+  const scan = new Scan();
+  scan.whileRead = () => {
+    scan.pool.mounted = false;
+  };
+  await expect(scan.run()).rejects.toMatchObject({ msgKey: 'pool_not_mounted' });
+  expect([scan.reads, scan.results]).toEqual([1, []]);
+});
