@@ -41,6 +41,7 @@ async function prepared(...looks: (number | LibvirtError)[]) {
   const told: unknown[] = [];
   const context = {
     signal: new AbortController().signal,
+    effects: { begin: () => ({ undo: async () => {}, keep: () => {} }) },
     step: (_name: string, work: () => unknown) => work(),
     warn: (text: string) => void told.push(text),
     commit: (result: unknown) => void told.push(result),
