@@ -40,7 +40,6 @@ export function exitCodeFor(status: number): ExitCode {
   if (status === 401 || status === 403) return ExitCode.notAllowed;
   if (status === 404) return ExitCode.notFound;
   if (status === 409) return ExitCode.conflict;
-  // 502: of a proxy before a controller that is not there just now
-  if ([429, 502, 503, 504].includes(status)) return ExitCode.unreachable;
+  if (status === 429 || status === 503 || status === 504) return ExitCode.unreachable;
   return ExitCode.failed;
 }
