@@ -12,7 +12,7 @@ import { isStateOverlay } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import { refuseWithClones } from '../family/family.ts';
 import { keptFirmwareFiles } from '../firmware/state-firmware.ts';
-import { isRestoredLayer } from '../restore/placement.ts';
+import { isRestoredLayer } from '../restore/layer-name.ts';
 import { refuseLent } from './refuse-lent.ts';
 import { destroyIfActive, undefineWholly } from './undefine.ts';
 

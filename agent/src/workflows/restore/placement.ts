@@ -6,6 +6,7 @@ import { basename, dirname, join, normalize } from 'node:path';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Manifest, ManifestDisk } from '../../archive/index.ts';
 import { BACKUPS_DIR, backupTargetRefusal, type PoolRecord, poolOfPath } from '../../pools/index.ts';
+import { layerName } from './layer-name.ts';
 
 /**
  * What a restored disk consists of: `chain`, its layers as they are in the archive; `flat`, one image into which they
@@ -185,14 +186,10 @@ function isOurs(path: string, { path: root }: PoolRecord): boolean {
   return basename(path).startsWith('.virtkeep') || path.startsWith(join(root!, BACKUPS_DIR, '/'));
 }
 
-/** Whether a file is called as one that a restore made above another one. */
-export const isRestoredLayer = (path: string): boolean =>
-  /^[0-9a-f-]{36}\.[1-9]\d*\.qcow2$/.test(basename(path));
-
 /** File name of a layer under a disk id: the id stands first, so that it is the disk's id again. */
 export function restoredName(disk: ManifestDisk, id: string, index: number): string {
   if (formatOf(disk) === 'raw') return `${id}.img`;
-  return index === 0 && disk.base === null ? `${id}.qcow2` : `${id}.${index}.qcow2`;
+  return index === 0 && disk.base === null ? `${id}.qcow2` : layerName(id, index);
 }
 
 function inDirectory(input: Placing, disk: ManifestDisk, pool: PoolRecord, directory: string): DiskPlacement {
