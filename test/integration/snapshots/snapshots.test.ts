@@ -133,6 +133,26 @@ describe('reverting', () => {
     expect(lab.files().filter(name => name.endsWith('.memory'))).toEqual([]);
   });
 
+  test('to a state of the memory alone is undone like any other, also when the guest has gone on', async () => {
+    const guest = await lab.plainGuest([], { agent: false });
+    await guest.start();
+    await lab.create(guest, 'mem', { memory: true });
+    await guest.destroy();
+    await virsh('desc', guest.name, '--config', 'since then');
+    const former = await guest.xml(true);
+    const { libvirt } = lab;
+    const resume = libvirt.restoreDomain;
+    libvirt.restoreDomain = async (...asked) => {
+      await resume.apply(libvirt, asked);
+      throw new Error('cut off');
+    };
+    await expect(lab.revert(guest, 'mem')).rejects.toMatchObject({ msgKey: 'revert_failed' });
+    libvirt.restoreDomain = resume;
+    expect([await guest.state(), await guest.xml(true)]).toEqual(['shut off', former]);
+    expect(await lab.revert(guest, 'mem')).toEqual({ power_state: 'running' });
+    await guest.destroy();
+  });
+
   test('forgets disks that came later and brings back those that were taken away', async () => {
     const guest = await lab.plainGuest(['qcow2', 'qcow2']);
     await guest.start();
