@@ -49,6 +49,13 @@ test('a pool is scanned where it is mounted', async () => {
   expect([scan.reads, scan.results]).toEqual([1, [{ $case: 'scanPool', value: { files: [] } }]]);
 });
 
+test('a pool of devices alone has no files, and its scan succeeds as that of all pools', async () => {
+  const scan = new Scan();
+  Object.assign(scan.pool, { kind: 'lvm', hasDirectory: false, mounted: false });
+  await scan.run();
+  expect(scan.results).toEqual([{ $case: 'scanPool', value: { files: [] } }]);
+});
+
 test('what is not mounted is not scanned: its files are not gone', async () => {
   const scan = new Scan();
   scan.pool.mounted = false;

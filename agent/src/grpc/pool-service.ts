@@ -83,8 +83,12 @@ function scan(
   signal: AbortSignal,
 ) {
   const { poolId, thorough } = request;
-  const requireThere = async (signal: AbortSignal) =>
-    void readablePool(await workflows.pools(signal), poolId, workflows.nodeName);
+  const requireThere = async (signal: AbortSignal) => {
+    const pools = await workflows.pools(signal);
+    // one of devices alone never has files
+    if (pools.some(({ id, hasDirectory }) => id === poolId && !hasDirectory)) return;
+    readablePool(pools, poolId, workflows.nodeName);
+  };
   return startOperation(runner, { kind: 'scan_pool', request, signal }, async () => {
     await poolById(inventory, poolId);
     await requireThere(signal);
