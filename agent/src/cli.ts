@@ -1,12 +1,11 @@
 import { hostname } from 'node:os';
-import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { connect } from '@virtkeep/node-libvirt';
 import { ConfigError } from '@virtkeep/shared/config';
 import { runDaemonCommand, UsageError } from '@virtkeep/shared/daemon-cli';
 import { reasonOf } from '@virtkeep/shared/errors';
 import { createLogger } from '@virtkeep/shared/log';
-import { type AgentConfig, loadAgentConfig } from './config.ts';
+import { type AgentConfig, journalPath, loadAgentConfig } from './config.ts';
 import { readToken } from './enroll/token.ts';
 import { unsettledIn } from './operations/unsettled.ts';
 import { serve } from './serve.ts';
@@ -44,7 +43,7 @@ async function runCommand(argv: string[]): Promise<void> {
   const config = loadAgentConfig(values.config);
   if (command === 'serve') return serve(config, createLogger('virtkeep-agent', config.log.level));
   if (command === 'unsettled') {
-    for (const line of unsettledIn(join(config.state_dir, 'journal.db'))) process.stdout.write(`${line}\n`);
+    for (const line of unsettledIn(journalPath(config))) process.stdout.write(`${line}\n`);
     return;
   }
   if (!values.controller || !values.token)

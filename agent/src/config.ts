@@ -58,6 +58,9 @@ const agentConfigSchema = section({
 
 export type AgentConfig = Omit<z.infer<typeof agentConfigSchema>, 'tls'> & { tls: { dir: string } };
 
+/** Where the journal of an agent with these settings lies. */
+export const journalPath = ({ state_dir }: AgentConfig): string => join(state_dir, 'journal.db');
+
 /** @throws ConfigError naming the file, the key and what is wrong with it. */
 export function loadAgentConfig(path: string): AgentConfig {
   const settings = loadConfig(path, agentConfigSchema);

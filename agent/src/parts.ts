@@ -9,7 +9,7 @@ import { readBlockWaits } from './bandwidth/block-waits.ts';
 import { LatencyTargets } from './bandwidth/latency-targets.ts';
 import { BandwidthLimits } from './bandwidth/limits.ts';
 import { Claims } from './claims.ts';
-import type { AgentConfig } from './config.ts';
+import { type AgentConfig, journalPath } from './config.ts';
 import { ReloadableCredentials } from './enroll/credentials.ts';
 import type { Identity } from './enroll/identity.ts';
 import { CertificateRenewal } from './enroll/renewal.ts';
@@ -63,7 +63,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
   const nodeName = hostname();
   const faults = Faults.parse(process.env.VIRTKEEP_FAULTS);
   if (faults.active) log.warn('faults are injected: VIRTKEEP_FAULTS is set');
-  const journal = new Journal(join(config.state_dir, 'journal.db'));
+  const journal = new Journal(journalPath(config));
   const link = openLink(config, log);
   const status = new NodeStatus({ nodeId, version: AGENT_VERSION, link, log });
   whenLocksAreMissing(path =>

@@ -95,12 +95,10 @@ async function makePlanned(
 ): Promise<void> {
   throwIfAborted(watch.signal);
   const { disks } = parseDomain(await domain.xml(), domain.name);
-  const written = disks.filter(({ device, readonly }) => device === 'disk' && !readonly);
-  requirePlanned(
-    domain,
-    plan,
-    written.map(({ targetDev }) => targetDev),
+  const written = disks.flatMap(({ device, readonly, targetDev }) =>
+    device === 'disk' && !readonly ? [targetDev] : [],
   );
+  requirePlanned(domain, plan, written);
   const made = await snapshotXml(await make(domain, plan, description, watch));
   if (made !== null) requirePlanned(domain, plan, Object.keys(savedStateOf(made, true).overlays));
 }

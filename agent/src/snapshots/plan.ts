@@ -102,7 +102,6 @@ function planFiles(
 const MAX_NAME_BYTES = 255;
 
 function overlayPath(domainName: string, disk: DiskToFreeze, ending: string, spareDir: string): string {
-  const refuse = (reason: string) => new VirtkeepError('snapshot_failed', { domain: domainName, reason });
   // behind a link the overlay's header would be read as naming another file than the disk's
   if (disk.path.split('/').includes('..'))
     throw new VirtkeepError('power_state_conflict', {
@@ -112,7 +111,11 @@ function overlayPath(domainName: string, disk: DiskToFreeze, ending: string, spa
     });
   const stem = stemOf(disk.path);
   const room = MAX_NAME_BYTES - Buffer.byteLength(`.${ending}`);
-  if (room < 1) throw refuse(`the target name ${disk.targetDev} is too long`);
+  if (room < 1)
+    throw new VirtkeepError('snapshot_failed', {
+      domain: domainName,
+      reason: `the target name ${disk.targetDev} is too long`,
+    });
   const short = Buffer.byteLength(stem) <= room ? stem : '_';
   return join(disk.block ? spareDir : dirname(disk.path), `${short}.${ending}`);
 }

@@ -5,6 +5,7 @@
  */
 import { chmod, chown, stat } from 'node:fs/promises';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { OperationContext } from '../../context.ts';
 import type { WorkflowDependencies } from '../../dependencies.ts';
 import type { Effect } from '../../effect.ts';
@@ -17,14 +18,7 @@ interface User {
 type Access = Extract<Effect, { type: 'archive_access' }>;
 
 /** Of one archive one after the other: who gives it back sees who reads it, and who is about to read it sees who gives it back. */
-const turns = new Map<string, Promise<void>>();
-
-async function inTurn(path: string, work: () => Promise<void>): Promise<void> {
-  const turn = (turns.get(path) ?? Promise.resolve()).then(work);
-  const ended = turn.catch(() => {});
-  turns.set(path, ended);
-  await turn.finally(() => turns.get(path) === ended && turns.delete(path));
-}
+const turns = new KeyedQueue();
 
 /**
  * Lets QEMU's user read the archive while the restore goes on, when it cannot yet, or can only as long as another restore does.
@@ -55,7 +49,7 @@ export async function allowReading(
     await chmod(path, ((mode & 0o777) | 0o040) & ~0o020);
   };
   try {
-    await inTurn(path, allow);
+    await turns.run(path, allow);
   } catch (error) {
     throw fromIoError(error, 'changing the permissions of', path);
   }
@@ -87,7 +81,7 @@ export async function restoreAccess(
     await chmod(path, mode);
   };
   try {
-    await inTurn(path, restore);
+    await turns.run(path, restore);
   } catch (error) {
     if (errnoOf(error) !== 'ENOENT') throw fromIoError(error, 'changing the permissions of', path);
   }
