@@ -353,9 +353,9 @@ export class FileActionService {
     const id = await fileOf(ended, this.#dependencies);
     const { ok, problems, hashed, verifiedAt, ...told } = resultOf(ended.operation, 'verify');
     const restorableStates = told.restorableStates?.numbers ?? null;
-    const file = await library.get(id);
     // an agent of before does not tell: of what is compressed every frame has a checksum, of all else nothing has
-    const unprovenMembers = told.unprovenMembers ?? (hashed || file.compressed ? 0 : 1);
+    const isProven = async () => hashed || (await backupFiles.get(id)).compressed === 1;
+    const unprovenMembers = told.unprovenMembers ?? ((await isProven()) ? 0 : 1);
     await backupFiles.verified(id, { ok, problems, verifiedAt, unprovenMembers, restorableStates });
     return {
       ...(await library.get(id)),

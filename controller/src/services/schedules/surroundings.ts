@@ -2,7 +2,6 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Database, FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
-import { archiveIdOfRow } from '../backup-files/identity.ts';
 import { detailsOf } from '../backup-files/record.ts';
 import type { BackupService } from '../backups/backups.ts';
 import type { FileActionService } from '../backups/file-actions.ts';
@@ -22,7 +21,7 @@ import { BackupStep } from './steps/backup-step.ts';
 import { Deletions } from './steps/deletions.ts';
 import { ScanStep } from './steps/scan-step.ts';
 import { BY_LIMIT, StatesStep } from './steps/states-step.ts';
-import type { OpenPart } from './steps/step.ts';
+import { type ArchivesOf, isOwn, type OpenPart } from './steps/step.ts';
 import { TrimStep } from './steps/trim-step.ts';
 import { VerifyStep } from './steps/verify-step.ts';
 import { keyOf, type PartInPool, type ScheduleStore } from './store.ts';
@@ -66,7 +65,7 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
   const now = () => clock.now();
   const nodeName = (id: string | null) => inventory.nodes.get(id ?? '')?.row.verbose_name ?? '';
   const poolName = (id: string | null) => inventory.pools.get(id ?? '')?.row.verbose_name ?? '';
-  const archivesOf: ScheduleStore['archivesOf'] = (task, domain) => store.archivesOf(task, domain);
+  const archivesOf = archivesIn(store);
   const states = new StatesStep({ inventory, backupFiles, snapshots, archivesOf });
   const retention = new Deletions({
     store,
@@ -110,6 +109,11 @@ export function surroundingsOf(dependencies: SurroundingsDependencies): Surround
     notRun: dependencies.notRun,
   };
 }
+
+const archivesIn =
+  (store: Pick<ScheduleStore, 'archivesOf'>): ArchivesOf =>
+  (taskId, domainId) =>
+    store.archivesOf(taskId, domainId);
 
 /** What a task is about, now. */
 export function targets(
@@ -229,10 +233,9 @@ async function choiceOf(
   if (!incremental(definition)) return { mode: 'full', next: undefined, notes: [] };
   const next = await keptFiles.nextOfTask(taskId, domainId, definition.options);
   if (next !== undefined && isLimitReached(definition, next)) {
-    // increments that it did not make cost no saved state
-    const isOwn = (await store.archivesOf(taskId, domainId)).has(archiveIdOfRow(next));
+    const isOfTask = await isOwn(archivesIn(store), { taskId, domainId }, next);
     const notes = ['The limit of increments is reached: a full backup follows'];
-    return { mode: isOwn ? BY_LIMIT : 'full', next, notes };
+    return { mode: isOfTask ? BY_LIMIT : 'full', next, notes };
   }
   if (definition.full_weekdays.includes(weekdayAt(due, definition.time_zone)))
     return { mode: 'full', next, notes: [] };

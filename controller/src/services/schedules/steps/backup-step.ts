@@ -7,15 +7,22 @@ import { detailsOf } from '../../backup-files/record.ts';
 import type { BackupOptions, BackupService } from '../../backups/backups.ts';
 import { type BackupChoices, incremental, type ScheduleDefinition } from '../definition.ts';
 import { nameOf } from '../name-template.ts';
-import { type EndedTask, isGood, type OpenPart, type Planned, type Step, type StepEnd } from './step.ts';
+import {
+  type ArchivesOf,
+  type EndedTask,
+  isGood,
+  type OpenPart,
+  type Planned,
+  type Step,
+  type StepEnd,
+} from './step.ts';
 
 export interface BackupStepDependencies {
   backups: Pick<BackupService, 'backup'>;
   backupFiles: BackupFiles;
   nodeName: (id: string | null) => string;
   poolName: (id: string | null) => string;
-  /** Archives that a task made of a VM. */
-  archivesOf: (taskId: string, domainId: string) => Promise<ReadonlySet<string>>;
+  archivesOf: ArchivesOf;
 }
 
 export class BackupStep implements Step {

@@ -4,14 +4,16 @@
  */
 import type { Actor } from '../../../auth/principal.ts';
 import type { BackupFiles } from '../../backup-files/backup-files.ts';
-import { archiveIdOfRow } from '../../backup-files/identity.ts';
 import type { SnapshotService } from '../../domains/snapshots.ts';
 import type { Inventory } from '../../inventory/inventory.ts';
 import { isLimitReached, statesToDelete } from '../states.ts';
 import {
+  type ArchivesOf,
+  aboutOf,
   type EndedTask,
   goOnAfter,
   isGood,
+  isOwn,
   type OpenPart,
   type Planned,
   type Step,
@@ -22,8 +24,7 @@ export interface StatesStepDependencies {
   inventory: Inventory;
   backupFiles: BackupFiles;
   snapshots: Pick<SnapshotService, 'remove'>;
-  /** Archives that a task made of a VM. */
-  archivesOf: (taskId: string, domainId: string) => Promise<ReadonlySet<string>>;
+  archivesOf: ArchivesOf;
 }
 
 /** Before the backup: what was decided then stands in the mode. */
@@ -49,13 +50,13 @@ export class StatesStep implements Step {
     return left.length === 0 ? null : { subject: left.join(SEPARATOR) };
   }
 
-  /** Increments that the task did not make cost no saved state. */
-  async #isReached({ row, run, definition }: OpenPart): Promise<boolean> {
+  async #isReached(part: OpenPart): Promise<boolean> {
+    const { row, definition } = part;
     if (row.step === 'clear') return row.mode === BY_LIMIT;
     const { archivesOf, backupFiles } = this.#dependencies;
     const file = row.file_id === null ? undefined : await backupFiles.find(row.file_id);
     if (file === undefined || row.mode !== 'increment' || !isLimitReached(definition, file)) return false;
-    return (await archivesOf(run.scheduled_task_id, row.entity_id)).has(archiveIdOfRow(file));
+    return isOwn(archivesOf, aboutOf(part), file);
   }
 
   begin({ row }: OpenPart, user: Actor, taskId: string): Promise<unknown> {

@@ -5,7 +5,8 @@
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Actor } from '../../../auth/principal.ts';
-import type { ScheduledPartRow, ScheduledRunRow } from '../../../store/schema.ts';
+import type { FileRow, ScheduledPartRow, ScheduledRunRow } from '../../../store/schema.ts';
+import { archiveIdOfRow } from '../../backup-files/identity.ts';
 import { failureOfRow, taskError } from '../../tasks/record.ts';
 import type { TaskState } from '../../tasks/tasks.ts';
 import type { ScheduleDefinition } from '../definition.ts';
@@ -16,6 +17,24 @@ export interface OpenPart {
   /** As it was when the run began. */
   definition: ScheduleDefinition;
 }
+
+/** Archives that a task made of a VM. */
+export type ArchivesOf = (taskId: string, domainId: string) => Promise<ReadonlySet<string>>;
+
+/** Whether a task made the archive of a file of this VM. What others made costs it neither restore points nor saved states. */
+export async function isOwn(
+  archivesOf: ArchivesOf,
+  { taskId, domainId }: { taskId: string; domainId: string },
+  file: FileRow,
+): Promise<boolean> {
+  return (await archivesOf(taskId, domainId)).has(archiveIdOfRow(file));
+}
+
+/** Task and VM of a part. */
+export const aboutOf = ({ row, run }: Pick<OpenPart, 'row' | 'run'>) => ({
+  taskId: run.scheduled_task_id,
+  domainId: row.entity_id,
+});
 
 /** A task that is to be started. */
 export interface Planned {

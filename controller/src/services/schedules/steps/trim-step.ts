@@ -1,13 +1,15 @@
 /** Takes the oldest restore points out of the archive that was just extended, when it holds more than the task says. */
 import type { Actor } from '../../../auth/principal.ts';
 import type { BackupFiles } from '../../backup-files/backup-files.ts';
-import { archiveIdOfRow } from '../../backup-files/identity.ts';
 import { detailsOf } from '../../backup-files/record.ts';
 import type { FileActionService } from '../../backups/file-actions.ts';
 import {
+  type ArchivesOf,
+  aboutOf,
   type EndedTask,
   goOnAfter,
   isGood,
+  isOwn,
   type OpenPart,
   type Planned,
   type Step,
@@ -17,8 +19,7 @@ import {
 export interface TrimStepDependencies {
   backupFiles: BackupFiles;
   fileActions: Pick<FileActionService, 'trim'>;
-  /** Archives that a task made of a VM. */
-  archivesOf: (taskId: string, domainId: string) => Promise<ReadonlySet<string>>;
+  archivesOf: ArchivesOf;
 }
 
 export class TrimStep implements Step {
@@ -28,14 +29,13 @@ export class TrimStep implements Step {
     this.#dependencies = dependencies;
   }
 
-  async plan({ row, run, definition }: OpenPart): Promise<Planned | null> {
+  async plan(part: OpenPart): Promise<Planned | null> {
+    const { row, definition } = part;
     const { keep_states, keep_states_by } = definition;
     if (keep_states === 0 || keep_states_by !== 'trim' || row.file_id === null) return null;
     const file = await this.#dependencies.backupFiles.find(row.file_id);
     if (file === undefined || file.protected === 1) return null;
-    // restore points that somebody else made are theirs
-    const own = await this.#dependencies.archivesOf(run.scheduled_task_id, row.entity_id);
-    if (!own.has(archiveIdOfRow(file))) return null;
+    if (!(await isOwn(this.#dependencies.archivesOf, aboutOf(part), file))) return null;
     return detailsOf(file).states.length > keep_states ? {} : null;
   }
 
