@@ -32,7 +32,7 @@ export interface Started {
 /** A task that takes long is asked for less often: many commands may wait at a time. */
 const FIRST_POLL_MS = 400;
 const MOST_POLL_MS = 3_000;
-const SLOWER = 1.1;
+const slower = (pollMs: number): number => Math.min(MOST_POLL_MS, pollMs * 1.1);
 
 /** So long is asked again when nobody answers: a controller that is upgraded, or one of several that goes, is back by then. */
 const PATIENCE_MS = 300_000;
@@ -96,7 +96,7 @@ export async function follow(client: Client, id: string, quiet = false): Promise
   };
   process.once('SIGINT', interrupted);
   try {
-    for (let poll = FIRST_POLL_MS; ; poll = Math.min(MOST_POLL_MS, poll * SLOWER)) {
+    for (let poll = FIRST_POLL_MS; ; poll = slower(poll)) {
       const task = await patientlyGet(client, id);
       reporter?.update(task);
       if (task.status === 'SUCCESS') return task;
@@ -112,16 +112,17 @@ export async function follow(client: Client, id: string, quiet = false): Promise
 /** @throws CliError unreachable, that the task goes on: also when the login has ended meanwhile; not_found */
 async function patientlyGet(client: Client, id: string): Promise<Task> {
   const deadline = performance.now() + PATIENCE_MS;
-  for (let poll = FIRST_POLL_MS; ; poll = Math.min(MOST_POLL_MS, poll * SLOWER))
+  for (let poll = FIRST_POLL_MS; ; poll = slower(poll))
     try {
       return await client.get<Task & Json>(`/api/tasks/${id}/`);
     } catch (error) {
       if (!(error instanceof CliError)) throw error;
       const { exitCode, message, retryAfterMs } = error;
+      const isAway = exitCode === ExitCode.unreachable;
+      if (!isAway && exitCode !== ExitCode.notAllowed) throw error;
       const wait = Math.max(poll, retryAfterMs ?? 0);
-      const isLast = exitCode !== ExitCode.unreachable || performance.now() + wait > deadline;
-      if (isLast && exitCode !== ExitCode.unreachable && exitCode !== ExitCode.notAllowed) throw error;
-      if (isLast) throw new CliError(`${message}\n${goesOn(id)}`, ExitCode.unreachable);
+      if (!isAway || performance.now() + wait > deadline)
+        throw new CliError(`${message}\n${goesOn(id)}`, ExitCode.unreachable);
       await sleep(wait);
     }
 }

@@ -87,7 +87,7 @@ function MakeSnapshot({ domain, close }: { domain: Domain; close: () => void }) 
         <TextInput
           id="snapshot-name"
           value={name}
-          maxLength={200}
+          maxLength={247}
           onChange={(_event, value) => setName(value)}
         />
       </FormGroup>
