@@ -86,9 +86,10 @@ test.each([...LISTS, ...RECORDS])('%s asks as many statements of many VMs as of 
   // what is written now and then is written now
   for (const world of [small, large]) await get(world, path);
   const [ofSmall, ofLarge] = [
-    await statements.during(() => get(small, path)),
-    await statements.during(() => get(large, path)),
+    await statements.of(() => get(small, path)),
+    await statements.of(() => get(large, path)),
   ];
+  expect(ofSmall.length).toBeGreaterThan(0);
   expect(ofLarge.length).toBe(ofSmall.length);
 });
 
