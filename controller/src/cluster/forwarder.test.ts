@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
+import { newId } from '@virtkeep/shared/ids';
 import { createLogger } from '@virtkeep/shared/log';
 import { type ControllerConfig, configSchema } from '../config.ts';
 import { ASK_ANOTHER } from '../http/server.ts';
@@ -168,18 +169,23 @@ test('one that ends while nobody acts refuses what waits at once', async () => {
 
 test('what one had that is gone is asked again of the next only where that does no harm', async () => {
   const taken: string[] = [];
-  const both = Promise.withResolvers<void>();
+  const all = Promise.withResolvers<void>();
   const first = await acting(incoming => {
     taken.push(incoming.method!);
-    if (taken.length === 2) both.resolve();
+    if (taken.length === 3) all.resolve();
   });
   forwarder.point(first.place);
   const read = send('/read');
-  const write = send('/write', { method: 'POST', body: 'x' });
-  await both.promise;
-  const next = await acting((incoming, response) => response.end(`next ${incoming.url}`));
+  const write = send('/write', { method: 'POST', body: '{"idempotency_key":"x"}' });
+  const body = JSON.stringify({ name: 'ж', idempotency_key: newId().toUpperCase() });
+  const keyed = send('/keyed', { method: 'POST', body });
+  await all.promise;
+  const next = await acting(async (incoming, response) =>
+    response.end(`next ${incoming.url} ${await text(incoming)}`),
+  );
   forwarder.point(next.place);
-  expect(await read).toMatchObject({ status: 200, body: 'next /read' });
+  expect(await read).toMatchObject({ status: 200, body: 'next /read ' });
+  expect(await keyed).toMatchObject({ status: 200, body: `next /keyed ${body}` });
   const answer = await write;
   expect([answer.status, answer.headers['retry-after']]).toEqual([503, '2']);
   expect(JSON.parse(answer.body).errors[0]).toMatchObject({ msg_key: 'controller_changed' });

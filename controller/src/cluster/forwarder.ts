@@ -8,7 +8,7 @@ import { pipeline } from 'node:stream';
 import { compile } from '@fastify/proxy-addr';
 import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { newId } from '@virtkeep/shared/ids';
+import { isUuid, newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import { KiB } from '@virtkeep/shared/units';
 import type { ControllerConfig } from '../config.ts';
@@ -176,7 +176,7 @@ export class Forwarder {
     const { request, response, body } = asked;
     const upstream = await this.#open(place, asked);
     const { promise, resolve } = Promise.withResolvers<Outcome>();
-    const mayAskAgain = body !== undefined && isRead(request.method);
+    const mayAskAgain = body !== undefined && (isRead(request.method) || hasIdempotencyKey(body));
     let isSent = false;
     const end = this.#endsWith(place, upstream);
     const leave = () => upstream.destroy();
@@ -280,6 +280,16 @@ function framing({ headers }: IncomingMessage, body: Buffer | undefined): Incomi
 }
 
 const isRead = (method: string | undefined) => method === 'GET' || method === 'HEAD';
+
+/** Under its key a request is carried out once, however often it comes (`services/tasks/idempotency.ts`). */
+function hasIdempotencyKey(body: Buffer): boolean {
+  try {
+    const { idempotency_key: key } = JSON.parse(body.toString()) as { idempotency_key?: unknown };
+    return typeof key === 'string' && isUuid(key.toLowerCase());
+  } catch {
+    return false;
+  }
+}
 
 async function keptBody(request: IncomingMessage): Promise<Buffer | undefined> {
   const { 'transfer-encoding': encoding, 'content-length': length } = request.headers;

@@ -90,9 +90,15 @@ export interface NodeServices {
   load(): Promise<void>;
   /** Begins to connect to the nodes, when what was known has been read. */
   startNodes(): Promise<void>;
-  /** Ends the connections; the nodes keep working. */
   /** Waits until all nodes are connected, at most so long. */
   nodesSettled(mostMs: number): Promise<void>;
+  /**
+   * Waits for the node because of which this was refused, when it was there a moment ago.
+   * @returns whether it is back
+   * @throws the reason of the signal
+   */
+  nodeReturns(refusal: unknown, signal: AbortSignal): Promise<boolean>;
+  /** Ends the connections; the nodes keep working. */
   stopNodes(): Promise<void>;
 }
 
