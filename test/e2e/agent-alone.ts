@@ -77,10 +77,11 @@ export class AgentAlone {
     return alone;
   }
 
-  async stop(): Promise<void> {
+  /** @param isLast as of `World.stop` */
+  async stop(isLast = true): Promise<void> {
     this.#channel?.close();
     await this.agent.daemon.kill();
-    await this.world.stop();
+    await this.world.stop(isLast);
   }
 
   /**

@@ -10,8 +10,10 @@ import { isRunning, listProcesses, type Process, signalProcess } from './process
 import { run, waitFor } from './run.ts';
 
 /** Directories, mounts and processes of the worlds of one test process, one line each; empty when nothing is left. */
-export function leaksOf(ownerPid: number): string[] {
-  const prefix = worldPrefix(ownerPid);
+export const leaksOf = (ownerPid: number): string[] => leaksBelow(worldPrefix(ownerPid));
+
+/** @param prefix of the name of a world's directory */
+function leaksBelow(prefix: string): string[] {
   return [
     ...listWorldDirs()
       .filter(dir => basename(dir).startsWith(prefix))
@@ -21,9 +23,12 @@ export function leaksOf(ownerPid: number): string[] {
   ];
 }
 
-/** @throws Error that lists what this test process has left */
-export function expectNoLeaks(): void {
-  const leaks = leaksOf(process.pid);
+/**
+ * @param prefix of the name of the worlds' directories; all of this test process when absent
+ * @throws Error that lists what they have left
+ */
+export function expectNoLeaks(prefix = worldPrefix(process.pid)): void {
+  const leaks = leaksBelow(prefix);
   if (leaks.length > 0) throw new Error(`left behind:\n  ${leaks.join('\n  ')}`);
 }
 

@@ -1,7 +1,7 @@
 /** A fresh world for a test file: one or two nodes, and on request their agents and a controller. */
 import { randomUUID } from 'node:crypto';
 import { rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { type LabAgent, makeAgent } from './agent.ts';
 import { type LabController, makeController } from './controller.ts';
 import { type DataDiskOptions, makeDataDisk } from './disks.ts';
@@ -151,13 +151,17 @@ export class World {
     for (const agent of this.agents) await this.connected(agent);
   }
 
-  /** Ends everything and removes all files. @throws Error when anything of this test process's worlds is left */
-  async stop(): Promise<void> {
+  /**
+   * Ends everything and removes all files.
+   * @param isLast there is no other one of this test process
+   * @throws Error when anything of this world is left, or, of the last one, of any
+   */
+  async stop(isLast = true): Promise<void> {
     await this.#controller?.daemon.kill();
     for (const node of this.nodes) await node.stop(); // with the agents in them
     for (const disk of [...this.smallDisks.values()].reverse()) await disk.unmount();
     rmSync(this.dir, { recursive: true, force: true });
-    expectNoLeaks();
+    expectNoLeaks(isLast ? undefined : basename(this.dir));
   }
 }
 
