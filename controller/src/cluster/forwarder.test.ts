@@ -191,6 +191,19 @@ test('what one had that is gone is asked again of the next only where that does 
   expect(JSON.parse(answer.body).errors[0]).toMatchObject({ msg_key: 'controller_changed' });
 });
 
+test('a request that ends whoever takes it does not end them all', async () => {
+  let taken = 0;
+  const { place } = await acting(incoming => {
+    taken += 1;
+    incoming.socket.destroy();
+  });
+  forwarder.point(place);
+  expect((await send('/poison')).status).toBe(503);
+  const body = JSON.stringify({ idempotency_key: newId() });
+  expect((await send('/poison', { method: 'POST', body })).status).toBe(503);
+  expect(taken).toBe(6);
+});
+
 test('one that is about to end has the request done by the next one', async () => {
   const first = await acting((_incoming, response) => {
     response.writeHead(503, { [ASK_ANOTHER]: '1' }).end();

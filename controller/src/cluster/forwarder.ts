@@ -19,6 +19,8 @@ import type { ForwardingAgents } from './peer-tls.ts';
 /** A controller that takes over needs its time; after this the client is told. */
 const WAIT_MS = 60_000;
 const AGAIN_MS = 200;
+/** So often a request is sent at the most: one that ends whoever takes it must not end them all, one after the other. */
+const MOST_SENT = 3;
 const RETRY_AFTER_S = '2';
 /** Of a body that is kept, so that it can be sent to another one. */
 const KEPT_BYTES = 64 * KiB;
@@ -61,6 +63,8 @@ interface Asked {
   response: ServerResponse;
   /** Undefined: it is too long to be kept, and can be sent once. */
   body: Buffer | undefined;
+  /** How often it was sent over a new connection. */
+  sent: number;
 }
 
 export class Forwarder {
@@ -136,7 +140,7 @@ export class Forwarder {
     response.once('close', leave);
     // an answer that waits behind another one on its connection does not notice the end of that
     request.socket.once('close', leave);
-    const asked: Asked = { request, response, body: await keptBody(request) };
+    const asked: Asked = { request, response, body: await keptBody(request), sent: 0 };
     for (;;) {
       const place = await this.#whenPlaced(untilMs, gone.signal);
       if (!place) return;
@@ -199,11 +203,13 @@ export class Forwarder {
     upstream.once('error', () => {
       response.off('close', leave);
       if (response.headersSent) return;
-      resolve(!isSent || mayAskAgain ? 'again' : 'unknown');
+      resolve(!isSent || (mayAskAgain && asked.sent < MOST_SENT) ? 'again' : 'unknown');
     });
     upstream.once('socket', socket => {
       const send = () => {
         isSent = true;
+        // one that was kept open may have been dead for long
+        if (!upstream.reusedSocket) asked.sent += 1;
         if (body) upstream.end(body);
         else request.pipe(upstream);
       };
