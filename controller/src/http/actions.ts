@@ -3,7 +3,7 @@
  * and is the result record, or the task's error. A client that hangs up cancels nothing; after `sync_wait_s`, or when
  * the controller stops, waiting turns into the 202.
  */
-import { isErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, isErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
@@ -55,7 +55,8 @@ async function startOnNode(
   try {
     return await start(taskId);
   } catch (error) {
-    if ((await services.tasks.find(taskId)) || !(await services.nodeReturns(error, signal))) throw error;
+    if (!hasKey(error, 'node_unreachable') || (await services.tasks.find(taskId))) throw error;
+    if (!(await services.nodeReturns(error.params.node_id ?? '', signal))) throw error;
     return start(taskId);
   }
 }

@@ -1,6 +1,5 @@
 /** Makes everything that deals with nodes and wires it together; main calls `load` before the server listens and `startNodes` after. */
 import { X509Certificate } from 'node:crypto';
-import { hasKey } from '@virtkeep/shared/errors';
 import { serialOf } from '@virtkeep/shared/serials';
 import type { AgentTls } from '../agents/clients.ts';
 import { LINK_TIMES, type LinkTimes } from '../agents/link.ts';
@@ -391,8 +390,7 @@ export function createNodeServices(
       return starting;
     },
     nodesSettled: mostMs => links.settled(mostMs),
-    nodeReturns: async (refusal, signal) =>
-      hasKey(refusal, 'node_unreachable') && links.whenBack(refusal.params.node_id ?? '', signal),
+    nodeReturns: (nodeId, signal) => links.whenBack(nodeId, signal),
     async stopNodes() {
       stopping.abort();
       clearInterval(roundTimer);

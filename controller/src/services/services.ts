@@ -93,11 +93,11 @@ export interface NodeServices {
   /** Waits until all nodes are connected, at most so long. */
   nodesSettled(mostMs: number): Promise<void>;
   /**
-   * Waits for the node because of which this was refused, when it was there a moment ago.
-   * @returns whether it is back
+   * Waits for a node that was there a moment ago.
+   * @returns whether it is connected; false for one that is unknown
    * @throws the reason of the signal
    */
-  nodeReturns(refusal: unknown, signal: AbortSignal): Promise<boolean>;
+  nodeReturns(nodeId: string, signal: AbortSignal): Promise<boolean>;
   /** Ends the connections; the nodes keep working. */
   stopNodes(): Promise<void>;
 }
