@@ -1,7 +1,7 @@
 /**
  * All benchmarks, one after the other, each in a process of its own, of the programs as they are shipped; fails when a target is missed.
- * Together they take some twenty minutes. How much data they move depends on the disk, so that a slow one does not take hours: `--full`
- * moves all of it, and lets archives grow older.
+ * Together they took 13 minutes on two cores and a disk of 750 MB/s. How much data they move depends on the disk, so that a slow one does not
+ * take hours: `--full` moves all of it, and lets archives grow older.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';

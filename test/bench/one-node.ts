@@ -34,10 +34,14 @@ const AT_ONCE = 100;
 /** Processor time of a process so far, ms, finer than in ticks: of the threads that it has now. */
 function threadsMs(pid: number): number {
   const directory = `/proc/${pid}/task`;
-  const ns = readdirSync(directory).map(
-    thread => readFileSync(join(directory, thread, 'schedstat'), 'utf8').split(' ')[0],
-  );
-  return ns.reduce((sum, one) => sum + Number(one), 0) / 1e6;
+  const ns = readdirSync(directory).map(thread => {
+    try {
+      return Number(readFileSync(join(directory, thread, 'schedstat'), 'utf8').split(' ')[0]);
+    } catch {
+      return 0; // ended meanwhile
+    }
+  });
+  return ns.reduce((sum, one) => sum + one, 0) / 1e6;
 }
 
 /** What the agent tells of its VMs: the memory of each, by name. */

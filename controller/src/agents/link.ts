@@ -4,7 +4,7 @@
  * until one of them ends. Dropping a session cancels nothing on the node.
  */
 import { setTimeout as pause } from 'node:timers/promises';
-import { orAborted, sleep, throwIfAborted } from '@virtkeep/shared/abort';
+import { orAborted, throwIfAborted } from '@virtkeep/shared/abort';
 import { Backoff } from '@virtkeep/shared/backoff';
 import { isVirtkeepError, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type {
@@ -57,8 +57,6 @@ export interface LinkTimes {
   connectTimeoutMs: number;
   /** For the first answer; as long as for the inventory when absent. */
   greetTimeoutMs?: number;
-  /** So long one that was lost, or has not been reached yet, is expected back; not at all when absent. */
-  returnMs?: number;
 }
 
 /** Questions of one node that are answered at a time; further ones wait in the stream. */
@@ -69,8 +67,6 @@ export const LINK_TIMES: LinkTimes = {
   maxRetryMs: 15_000,
   connectTimeoutMs: 30_000,
   greetTimeoutMs: 10_000,
-  // an agent that is started anew, a network that breaks for a moment; many clients give up after 30 s
-  returnMs: 25_000,
 };
 
 /** What a thousand links may do at a time: all at once would keep the loop so long that each of them is late. */
@@ -111,9 +107,6 @@ export class NodeLink {
   /** It answered, and gave no inventory, the last time. */
   #isEmptyHanded = false;
   #reason = 'not connected yet';
-  /** When it was lost, or began to be looked for. */
-  #awaySinceMs = performance.now();
-  #back = Promise.withResolvers<void>();
   /** Why the connection is ended though the node stays; undefined: the end of it is nobody's loss. */
   #endedBecause: string | undefined;
 
@@ -154,25 +147,7 @@ export class NodeLink {
   /** The clients of a connected node. @throws VirtkeepError node_unreachable. */
   clients(): AgentClients {
     if (this.#usable && this.#channel) return this.#channel.clients;
-    throw this.#unreachable(this.#reason);
-  }
-
-  /**
-   * Waits for a node that was there a moment ago.
-   * @returns whether it is connected
-   * @throws the reason of the signal
-   */
-  async whenBack(signal: AbortSignal): Promise<boolean> {
-    const leftMs = this.#awaySinceMs + (this.#times.returnMs ?? 0) - performance.now();
-    if (this.#usable || leftMs <= 0) return this.#usable;
-    const over = new AbortController();
-    const until = AbortSignal.any([signal, over.signal]);
-    try {
-      await Promise.race([this.#back.promise, sleep(leftMs, until)]);
-      return this.#usable;
-    } finally {
-      over.abort();
-    }
+    throw new VirtkeepError('node_unreachable', { node: this.target.name, reason: this.#reason });
   }
 
   /** Life of the certificate the node shows. */
@@ -237,13 +212,11 @@ export class NodeLink {
       taken = await this.#places.taking.take(this.#isEmptyHanded, signal);
       this.#isEmptyHanded = true;
       // TLS looks once: a node that refuses its renewal would be believed for as long as it holds the connection
-      late = onceAt(channel.peer()?.notAfter ?? Number.POSITIVE_INFINITY, () =>
-        session.abort(this.#unreachable('its certificate has ended')),
-      );
+      late = onceAt(channel.peer()?.notAfter ?? Number.POSITIVE_INFINITY, () => session.abort(this.#ended()));
       throwIfAborted(session.signal);
       const inventory = Promise.withResolvers<void>();
       const end = () => {
-        if (this.#usable) this.#isAway();
+        this.#usable = false;
         session.abort(new VirtkeepError('canceled'));
       };
       // Whichever ends first ends the other; the next session begins when both are done.
@@ -261,9 +234,11 @@ export class NodeLink {
     }
   }
 
-  #unreachable(reason: string): VirtkeepError {
-    const { id, name } = this.target;
-    return new VirtkeepError('node_unreachable', { node: name, node_id: id, reason });
+  #ended(): VirtkeepError {
+    return new VirtkeepError('node_unreachable', {
+      node: this.target.name,
+      reason: 'its certificate has ended',
+    });
   }
 
   async #greet(clients: AgentClients, signal: AbortSignal): Promise<NodeInfo> {
@@ -271,7 +246,8 @@ export class NodeLink {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(greetTimeoutMs)]);
     const info = await clients.node.getInfo({}, { signal: limit });
     if (info.id === this.target.id) return info;
-    throw this.#unreachable(`the agent at ${this.target.address} says it is node ${info.id}`);
+    const reason = `the agent at ${this.target.address} says it is node ${info.id}`;
+    throw new VirtkeepError('node_unreachable', { node: this.target.name, reason });
   }
 
   /** @param taken called when the whole inventory has been taken over */
@@ -295,17 +271,10 @@ export class NodeLink {
     }
   }
 
-  #isAway(): void {
-    this.#usable = false;
-    this.#awaySinceMs = performance.now();
-    this.#back = Promise.withResolvers();
-  }
-
   #nowConnected(clients: AgentClients, signal: AbortSignal): void {
     if (signal.aborted) return;
     this.#connected = true;
     this.#usable = true;
-    this.#back.resolve();
     this.#reason = '';
     this.#log.info('node connected', { address: this.target.address });
     this.#observer.connected(this.target.id, clients, signal);

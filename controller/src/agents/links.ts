@@ -87,11 +87,6 @@ export class NodeLinks {
     return link.clients();
   }
 
-  /** As `NodeLink.whenBack`. */
-  async whenBack(nodeId: string, signal: AbortSignal): Promise<boolean> {
-    return (await this.#links.get(nodeId)?.whenBack(signal)) ?? false;
-  }
-
   /** The connected nodes, with the life of their certificates. */
   connected(): { nodeId: string; clients: AgentClients; peer: PeerValidity | undefined }[] {
     return [...this.#links.values()]

@@ -19,8 +19,11 @@ import type { ForwardingAgents } from './peer-tls.ts';
 /** A controller that takes over needs its time; after this the client is told. */
 const WAIT_MS = 60_000;
 const AGAIN_MS = 200;
-/** So often a request is sent at the most: one that ends whoever takes it must not end them all, one after the other. */
-const MOST_SENT = 3;
+/**
+ * So often a request is sent over new connections: one that ends whoever takes it must not end all controllers, one after the other. Over one
+ * that was kept open it may not have arrived at all.
+ */
+const MOST_SENT = 2;
 const RETRY_AFTER_S = '2';
 /** Of a body that is kept, so that it can be sent to another one. */
 const KEPT_BYTES = 64 * KiB;
@@ -180,7 +183,7 @@ export class Forwarder {
     const { request, response, body } = asked;
     const upstream = await this.#open(place, asked);
     const { promise, resolve } = Promise.withResolvers<Outcome>();
-    const mayAskAgain = body !== undefined && (isRead(request.method) || hasIdempotencyKey(body));
+    const mayAskAgain = body !== undefined && (isRead(request.method) || hasIdempotencyKey(request, body));
     let isSent = false;
     const end = this.#endsWith(place, upstream);
     const leave = () => upstream.destroy();
@@ -208,7 +211,6 @@ export class Forwarder {
     upstream.once('socket', socket => {
       const send = () => {
         isSent = true;
-        // one that was kept open may have been dead for long
         if (!upstream.reusedSocket) asked.sent += 1;
         if (body) upstream.end(body);
         else request.pipe(upstream);
@@ -287,8 +289,13 @@ function framing({ headers }: IncomingMessage, body: Buffer | undefined): Incomi
 
 const isRead = (method: string | undefined) => method === 'GET' || method === 'HEAD';
 
-/** Under its key a request is carried out once, however often it comes (`services/tasks/idempotency.ts`). */
-function hasIdempotencyKey(body: Buffer): boolean {
+/**
+ * A POST of somebody under a key is carried out once, however often it comes (`services/tasks/idempotency.ts`). A PUT may be carried out again,
+ * over what others have changed since: whether that is well its client knows. Before a login no key counts.
+ */
+function hasIdempotencyKey({ method, headers }: IncomingMessage, body: Buffer): boolean {
+  if (method !== 'POST' || headers.authorization === undefined) return false;
+  if (!headers['content-type']?.startsWith('application/json')) return false;
   try {
     const { idempotency_key: key } = JSON.parse(body.toString()) as { idempotency_key?: unknown };
     return typeof key === 'string' && isUuid(key.toLowerCase());

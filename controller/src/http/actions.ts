@@ -3,7 +3,7 @@
  * and is the result record, or the task's error. A client that hangs up cancels nothing; after `sync_wait_s`, or when
  * the controller stops, waiting turns into the 202.
  */
-import { hasKey, isErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
+import { isErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
@@ -13,8 +13,7 @@ import { principalOf } from './app.ts';
 export interface LongAction {
   /**
    * Everything that may refuse the request and everything that changes something: checks, the task's row (under this
-   * id), the start call. Not called again when the request's idempotency key already has its task; called twice where its node is away
-   * just now, and what it does before there is a task stays nowhere.
+   * id), the start call. Not called again when the request's idempotency key already has its task.
    */
   start: (taskId: string) => Promise<TaskState>;
   /** The record to answer once it succeeded; the task's own result when absent. */
@@ -34,41 +33,28 @@ export async function runTask(
   reply: FastifyReply,
   action: LongAction,
 ): Promise<unknown> {
-  const hungUp = new AbortController();
-  reply.raw.once('close', () => hungUp.abort());
-  const signal = AbortSignal.any([hungUp.signal, services.draining]);
-  const task = await startOnce(services, request, taskId => startOnNode(services, taskId, action, signal));
+  const task = await startOnce(services, request, action);
   request.taskId = task.row.id;
   if ((request.query as { async?: number }).async === 1) return accepted(services, request, reply, task);
-  const ended = await services.tasks.waitFor(task.row.id, services.config.sync_wait_s * 1000, signal);
+  const hungUp = new AbortController();
+  reply.raw.once('close', () => hungUp.abort());
+  const ended = await services.tasks.waitFor(
+    task.row.id,
+    services.config.sync_wait_s * 1000,
+    AbortSignal.any([hungUp.signal, services.draining]),
+  );
   if (ended.row.status === 'IN_PROGRESS') return accepted(services, request, reply, ended);
   return answerEnd(services, ended, action);
-}
-
-/** A node that is away for a moment is waited for: its agent was started anew, or this controller has just taken over. */
-async function startOnNode(
-  services: Services,
-  taskId: string,
-  { start }: LongAction,
-  signal: AbortSignal,
-): Promise<TaskState> {
-  try {
-    return await start(taskId);
-  } catch (error) {
-    if (!hasKey(error, 'node_unreachable') || (await services.tasks.find(taskId))) throw error;
-    if (!(await services.nodeReturns(error.params.node_id ?? '', signal))) throw error;
-    return start(taskId);
-  }
 }
 
 async function startOnce(
   services: Services,
   request: FastifyRequest,
-  start: LongAction['start'],
+  action: LongAction,
 ): Promise<TaskState> {
   const keyed = request.idempotent;
-  if (keyed?.taskId == null) return start(newId());
-  const task = (await taskOfKey(services, request)) ?? (await start(keyed.taskId));
+  if (keyed?.taskId == null) return action.start(newId());
+  const task = (await taskOfKey(services, request)) ?? (await action.start(keyed.taskId));
   keyed.release();
   return task;
 }

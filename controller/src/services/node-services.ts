@@ -390,7 +390,6 @@ export function createNodeServices(
       return starting;
     },
     nodesSettled: mostMs => links.settled(mostMs),
-    nodeReturns: (nodeId, signal) => links.whenBack(nodeId, signal),
     async stopNodes() {
       stopping.abort();
       clearInterval(roundTimer);

@@ -92,12 +92,6 @@ export interface NodeServices {
   startNodes(): Promise<void>;
   /** Waits until all nodes are connected, at most so long. */
   nodesSettled(mostMs: number): Promise<void>;
-  /**
-   * Waits for a node that was there a moment ago.
-   * @returns whether it is connected; false for one that is unknown
-   * @throws the reason of the signal
-   */
-  nodeReturns(nodeId: string, signal: AbortSignal): Promise<boolean>;
   /** Ends the connections; the nodes keep working. */
   stopNodes(): Promise<void>;
 }

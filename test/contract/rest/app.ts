@@ -90,8 +90,6 @@ export interface RestAppOptions {
   clock?: Clock;
   /** Those of the controller when absent. */
   routes?: readonly RouteModule[];
-  /** So long a node that was lost is waited for; not at all when absent. */
-  returnMs?: number;
   /** Serves over TLS when it listens, with a certificate of its own authority. */
   isSecure?: boolean;
 }
@@ -100,14 +98,7 @@ export interface RestAppOptions {
 export async function makeRestApp(
   config: object = {},
   seed: (db: Database) => Promise<void> = async () => {},
-  {
-    database,
-    log = createLogger('test', 'error'),
-    clock,
-    routes = ROUTES,
-    returnMs = 0,
-    isSecure,
-  }: RestAppOptions = {},
+  { database, log = createLogger('test', 'error'), clock, routes = ROUTES, isSecure }: RestAppOptions = {},
 ): Promise<RestApp> {
   const stateDir = mkdtempSync(join(tmpdir(), 'virtkeep-rest-'));
   const settings: ControllerConfig = configSchema.parse({
@@ -127,7 +118,6 @@ export async function makeRestApp(
       { keys, ca },
       {
         ...NODE_TIMES,
-        returnMs,
         ticks: false,
         ...(clock && { clock, elapsedMs: () => clock.now().getTime() }),
       },
