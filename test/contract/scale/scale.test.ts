@@ -120,9 +120,16 @@ describe('the change of a VM', () => {
     return work;
   }
 
+  /** Of several times the least of each: whatever the process does beside only adds to it. */
+  async function leastOf(world: World): Promise<Awaited<ReturnType<typeof workOf>>> {
+    const times = [await workOf(world), await workOf(world), await workOf(world)];
+    const least = (name: 'looks' | 'rounds' | 'statements') => Math.min(...times.map(time => time[name]));
+    return { looks: least('looks'), rounds: least('rounds'), statements: least('statements') };
+  }
+
   test('is as much work among many as among few', async () => {
-    const ofSmall = await workOf(small);
-    expect(await workOf(large)).toEqual(ofSmall);
+    const ofSmall = await leastOf(small);
+    expect(await leastOf(large)).toEqual(ofSmall);
     expect(ofSmall.rounds).toBe(0);
   });
 });
@@ -162,8 +169,7 @@ describe('a backup', () => {
   });
 
   test('begins and ends with as many statements among many as among few', async () => {
-    const numbers: number[] = [];
-    for (const world of [small, large]) {
+    const statementsOf = async (world: World) => {
       const { tasks } = world.rest.services;
       let ended = '';
       const all = await statements.during(async () => {
@@ -174,10 +180,13 @@ describe('a backup', () => {
       });
       // what the waiting asks, which is asked more often where it takes longer
       const waiting = new Set(await statements.during(() => tasks.get(ended)));
-      numbers.push(all.filter(text => !waiting.has(text)).length);
-    }
+      return all.filter(text => !waiting.has(text)).length;
+    };
+    // as above
+    const leastOf = async (world: World) => Math.min(await statementsOf(world), await statementsOf(world));
+    const [ofSmall, ofLarge] = [await leastOf(small), await leastOf(large)];
     // a place in a stream may be written besides
-    expect(Math.abs(numbers[1]! - numbers[0]!)).toBeLessThanOrEqual(4);
+    expect(Math.abs(ofLarge - ofSmall)).toBeLessThanOrEqual(4);
   });
 });
 
