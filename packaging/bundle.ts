@@ -13,6 +13,7 @@ const ROOT = join(import.meta.dirname, '..');
 /** As deep below the root as it lies below the home of an installation: paths from it to other files hold in both. */
 const OUT = join(ROOT, 'bundle');
 const KEY = join(OUT, 'key');
+const KEY_LETTERS = 16;
 const SOURCES = ['shared', 'agent', 'controller'];
 /** What is in /usr/bin, and the source of each. */
 export const PROGRAMS = {
@@ -41,12 +42,14 @@ export async function bundle(): Promise<void> {
   if (existsSync(KEY) && readFileSync(KEY, 'utf8') === key) return;
   // as deep, beside it: whoever runs the former one does not find half of it
   const made = `${OUT}.${process.pid}`;
+  // a process that runs while another version takes the place of its files must not start threads of that: its own are not there any more
+  const threads = `threads-${key.slice(0, KEY_LETTERS)}`;
   const workers = files.filter(file => file.endsWith('.worker.ts'));
   await build({
     absWorkingDir: ROOT,
     entryPoints: {
       ...PROGRAMS,
-      ...Object.fromEntries(workers.map(file => [`worker/${basename(file, '.ts')}`, file])),
+      ...Object.fromEntries(workers.map(file => [`${threads}/${basename(file, '.ts')}`, file])),
     },
     outdir: made,
     outExtension: { '.js': '.mjs' },
@@ -61,7 +64,7 @@ export async function bundle(): Promise<void> {
     lineLimit: 160,
     banner: { js: COMMONJS },
     external: APART,
-    plugins: [ownPlace],
+    plugins: [ownPlace(threads)],
     logLevel: 'warning',
   });
   writeFileSync(join(made, 'key'), key);
@@ -69,8 +72,11 @@ export async function bundle(): Promise<void> {
   renameSync(made, OUT);
 }
 
-/** `import.meta` of a module of ours means its source; a thread runs the bundle of its worker. */
-const ownPlace: Plugin = {
+/**
+ * `import.meta` of a module of ours means its source; a thread runs the bundle of its worker.
+ * @param threads the directory of those
+ */
+const ownPlace = (threads: string): Plugin => ({
   name: 'own-place',
   setup({ onLoad }) {
     onLoad({ filter: /\.ts$/ }, ({ path }) => {
@@ -79,11 +85,11 @@ const ownPlace: Plugin = {
       const contents = source
         .replace(
           /new URL\('[^']*?(\w+\.worker)\.ts', import\.meta\.\w+(\([^)]*\))?\)/g,
-          `__URL('./worker/$1.mjs')`,
+          `__URL('./${threads}/$1.mjs')`,
         )
         .replace(
           /new URL\(`\.\/worker\/\$\{name\}\.worker\.\$\{suffix\}`, import\.meta\.url\)/g,
-          '__URL(`./worker/$${name}.worker.mjs`)',
+          `__URL(\`./${threads}/$\${name}.worker.mjs\`)`,
         )
         .replaceAll('import.meta.url', `new URL(${place}, import.meta.url).href`)
         .replaceAll(
@@ -96,7 +102,7 @@ const ownPlace: Plugin = {
       return { contents, loader: 'ts' };
     });
   },
-};
+});
 
 /** Own modules that may be part of a program, and what says which packages there are; relative to the root. */
 function sourceFiles(): string[] {

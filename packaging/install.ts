@@ -13,5 +13,7 @@ stage(target);
 if (target === '/' && existsSync('/run/systemd/system')) {
   execFileSync('systemd-sysusers', ['/usr/lib/sysusers.d/virtkeep.conf']);
   execFileSync('systemctl', ['daemon-reload']);
+  // what runs has lost its files
+  execFileSync('systemctl', ['try-restart', 'virtkeep-agent.service', 'virtkeep-controller.service']);
 }
 process.stdout.write(`install: files are below ${target}; enable virtkeep-agent or virtkeep-controller\n`);
