@@ -1,9 +1,8 @@
 /**
  * One node with 500 VMs and 20,000 backup files: `node test/bench/one-node.ts [--quick]`.
  *
- * What a change of one VM costs the agent there against what it costs on another node of ten VMs and no files
- * at the same time; what it does by itself, which is to look at everything every half minute; how long a scan of all files takes; and the
- * agent's memory.
+ * What a change of one VM costs the agent there against what it costs on another node of ten VMs and no files at the same time; what it does
+ * by itself, which is to look at everything every half minute; how long a scan of all files takes; and the agent's memory.
  */
 import { copyFileSync, cpSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -183,7 +183,8 @@ export class Forwarder {
     const { request, response, body } = asked;
     const upstream = await this.#open(place, asked);
     const { promise, resolve } = Promise.withResolvers<Outcome>();
-    const mayAskAgain = body !== undefined && (isRead(request.method) || hasIdempotencyKey(request, body));
+    const mayAskAgain = () =>
+      body !== undefined && (isRead(request.method) || hasIdempotencyKey(request, body));
     let isSent = false;
     const end = this.#endsWith(place, upstream);
     const leave = () => upstream.destroy();
@@ -206,7 +207,7 @@ export class Forwarder {
     upstream.once('error', () => {
       response.off('close', leave);
       if (response.headersSent) return;
-      resolve(!isSent || (mayAskAgain && asked.sent < MOST_SENT) ? 'again' : 'unknown');
+      resolve(!isSent || (asked.sent < MOST_SENT && mayAskAgain()) ? 'again' : 'unknown');
     });
     upstream.once('socket', socket => {
       const send = () => {
