@@ -8,11 +8,12 @@ import { pipeline } from 'node:stream';
 import { compile } from '@fastify/proxy-addr';
 import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { isUuid, newId } from '@virtkeep/shared/ids';
+import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import { KiB } from '@virtkeep/shared/units';
 import type { ControllerConfig } from '../config.ts';
 import { envelope } from '../http/errors.ts';
+import { givenKey } from '../http/keeps-key.ts';
 import { ASK_ANOTHER } from '../http/server.ts';
 import type { ForwardingAgents } from './peer-tls.ts';
 
@@ -298,8 +299,7 @@ function hasIdempotencyKey({ method, headers }: IncomingMessage, body: Buffer): 
   if (method !== 'POST' || headers.authorization === undefined) return false;
   if (!headers['content-type']?.startsWith('application/json')) return false;
   try {
-    const { idempotency_key: key } = JSON.parse(body.toString()) as { idempotency_key?: unknown };
-    return typeof key === 'string' && isUuid(key.toLowerCase());
+    return givenKey(JSON.parse(body.toString())) !== undefined;
   } catch {
     return false;
   }

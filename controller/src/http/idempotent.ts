@@ -1,11 +1,10 @@
 /** Hooks that carry the idempotency key of a body through a request; see services/tasks/idempotency.ts for the rules. */
 import { parseExact } from '@virtkeep/shared/exact-json';
-import { isUuid } from '@virtkeep/shared/ids';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
 import type { App } from './app.ts';
 import { pathWithIds } from './given-ids.ts';
-import { keepsKey } from './keeps-key.ts';
+import { givenKey, keepsKey } from './keeps-key.ts';
 import { type BodySchema, isOpen } from './route-rules.ts';
 
 export function registerIdempotency(app: App, services: Services): void {
@@ -16,10 +15,10 @@ export function registerIdempotency(app: App, services: Services): void {
 async function takeKey(services: Services, request: FastifyRequest, reply: FastifyReply): Promise<void> {
   const body = request.body as Record<string, unknown> | null | undefined;
   if (request.principal === null || body?.idempotency_key === undefined) return;
-  const { idempotency_key: given, ...rest } = body;
+  const { idempotency_key: _given, ...rest } = body;
   request.body = rest;
-  const key = String(given).toLowerCase();
-  if (!isUuid(key) || !keepsKey(request.routeOptions.config)) return;
+  const key = givenKey(body);
+  if (key === undefined || !keepsKey(request.routeOptions.config)) return;
   request.idempotent = await services.idempotency.begin({
     userId: request.principal.id,
     key,
