@@ -46,6 +46,10 @@ export function resultOf<C extends ResultCase>(operation: Reported, $case: C): R
   throw new Error(`an operation of the kind ${operation.kind} tells no result of ${$case}`);
 }
 
+/** Whether it tells a result of this name; several may belong to one kind. */
+export const hasResult = (operation: Reported, $case: ResultCase): boolean =>
+  unpacked(operation)?.$case === $case;
+
 function isOf<C extends ResultCase>(
   result: { $case: string; value: unknown } | undefined,
   $case: C,
@@ -120,6 +124,9 @@ function jsonOf(result: Result | undefined): object {
       const { files, ...more } = result.value;
       return { files: files.map(file => BackupFile.toJSON(file)), ...snakeCased(more) };
     }
+    case 'scanApart':
+      // a controller that does not know it must not read of no files
+      return {};
     case 'refreshBackup':
       return { shown: result.value.shown && ShowBackupResponse.toJSON(result.value.shown) };
     case 'createSnapshot':

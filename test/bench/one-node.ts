@@ -183,11 +183,13 @@ class Node {
   async look(): Promise<number> {
     const operationId = newId();
     const from = performance.now();
-    await this.#lab.pools.scan({ operationId, poolId: this.#lab.world.node.pool(1).uuid, thorough: false });
-    const { resultJson } = await this.#lab.heard(operationId);
+    const { pools, world } = this.#lab;
+    await pools.scan({ operationId, poolId: world.node.pool(1).uuid, thorough: false, filesApart: true });
+    await this.#lab.heard(operationId);
+    let count = 0;
+    for await (const { files } of pools.scannedFiles({ operationId })) count += files.length;
     const elapsed = performance.now() - from;
-    const { files } = JSON.parse(resultJson) as { files: unknown[] };
-    if (files.length !== FILES) throw new Error(`${files.length} files were found of ${FILES}`);
+    if (count !== FILES) throw new Error(`${count} files were found of ${FILES}`);
     return elapsed;
   }
 }

@@ -39,6 +39,7 @@ import { type CallContext, createServer, type Server, ServerError, Status } from
 import { errorDetailsServerMiddleware } from 'nice-grpc-error-details';
 import { epochMiddleware } from '../../agent/src/grpc/epochs.ts';
 import { peerInterceptor } from '../../agent/src/grpc/peer.ts';
+import { ScannedFiles } from '../../agent/src/grpc/scanned-files.ts';
 import { domainOf, idOf, nameOf, ownFiles, ownPool, poolsOf, SHARED_POOL, sharedFiles } from './seeded.ts';
 
 export interface AgentTls {
@@ -73,6 +74,7 @@ export class SimulatedAgent {
   readonly #size: InstallationSize;
   readonly #requests = new Map<string, StartBackupRequest>();
   readonly #made: BackupFile[] = [];
+  readonly #scanned = new ScannedFiles();
   /** How often each VM has changed. */
   readonly #changes = new Map<number, number>();
   readonly #inventory = new Stream<InventoryEvent>();
@@ -263,18 +265,23 @@ export class SimulatedAgent {
       list: async () => ({ pools }),
       get: async ({ id }) => pools.find(pool => pool.id === id)!,
       update: async ({ id }) => pools.find(pool => pool.id === id)!,
-      scan: async ({ operationId, poolId }) => {
+      scan: async ({ operationId, poolId, filesApart }) => {
         const entities = [{ id: poolId!, entityClass: EntityClass.DATA_POOL }];
         const { operation, isNew } = this.#begin('scan_pool', operationId!, entities);
         if (isNew)
-          setImmediate(() =>
-            this.#end(operation.id, {
-              $case: 'scanPool',
-              value: { files: this.filesOf(poolId!) },
-            }),
-          );
+          setImmediate(() => {
+            const files = this.filesOf(poolId!);
+            this.#scanned.keep(poolId!, { operationId: operation.id, files });
+            this.#end(
+              operation.id,
+              filesApart
+                ? { $case: 'scanApart', value: { count: files.length } }
+                : { $case: 'scanPool', value: { files } },
+            );
+          });
         return operation;
       },
+      scannedFiles: ({ operationId }) => this.#scanned.tell(operationId!),
     };
   }
 

@@ -1,11 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test } from '@jest/globals';
-import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import type { CallContext } from 'nice-grpc-common';
 import type { OperationRunner, StartOptions } from '../operations/runner.ts';
 import { samplePool } from '../pools/sample-pool.ts';
 import type { OperationContext } from '../workflows/context.ts';
 import { type PoolServiceOptions, poolService } from './pool-service.ts';
+
+const OPERATION = randomUUID();
 
 /** A pool whose mount comes and goes, and a runner that runs what is started at once. */
 class Scan {
@@ -14,9 +16,12 @@ class Scan {
   reads = 0;
   results: unknown[] = [];
   whileRead = () => {};
+  files: BackupFile[] = [];
+  readonly #service: ReturnType<typeof poolService>;
 
-  async run(): Promise<void> {
+  constructor() {
     const context = {
+      id: OPERATION,
       step: (_name: string, work: () => unknown) => work(),
       signal: new AbortController().signal,
       warn: () => {},
@@ -31,17 +36,31 @@ class Scan {
           this.whileRead();
         },
       },
-      backupFiles: { files: (): BackupFile[] => [], skipped: () => [] },
+      backupFiles: { files: () => this.files, skipped: () => [] },
       runner: {
         replay: () => undefined,
         start: ({ workflow }: StartOptions) => workflow(context),
       } as unknown as OperationRunner,
       workflows: { pools: async () => [this.pool], nodeName: 'one' },
     } as unknown as PoolServiceOptions;
-    const request = { operationId: randomUUID(), poolId: this.pool.id, thorough: false };
-    await poolService(options).scan(request, { signal: new AbortController().signal } as CallContext);
+    this.#service = poolService(options);
+  }
+
+  async run({ filesApart = false } = {}): Promise<void> {
+    const request = { operationId: OPERATION, poolId: this.pool.id, thorough: false, filesApart };
+    await this.#service.scan(request, { signal: new AbortController().signal } as CallContext);
+  }
+
+  /** How many files came in each piece. */
+  async pieces(operationId: string): Promise<number[]> {
+    const told: number[] = [];
+    for await (const { files } of this.#service.scannedFiles({ operationId }, {} as CallContext))
+      told.push(files?.length ?? 0);
+    return told;
   }
 }
+
+const file = (name: string) => BackupFile.fromPartial({ filename: name, path: `/p/backups/${name}` });
 
 test('a pool is scanned where it is mounted', async () => {
   const scan = new Scan();
@@ -70,4 +89,14 @@ test('a scan tells nothing of a pool whose mount has gone meanwhile', async () =
   };
   await expect(scan.run()).rejects.toMatchObject({ msgKey: 'pool_not_mounted' });
   expect([scan.reads, scan.results]).toEqual([1, []]);
+});
+
+test('files that are asked for apart are counted by the result, and told in pieces, once', async () => {
+  const scan = new Scan();
+  scan.files = Array.from({ length: 250 }, (_, at) => file(`${at}.tar`));
+  await scan.run({ filesApart: true });
+  expect(scan.results).toEqual([{ $case: 'scanApart', value: { count: 250 } }]);
+  await expect(scan.pieces(randomUUID())).rejects.toMatchObject({ msgKey: 'operation_not_found' });
+  expect(await scan.pieces(OPERATION)).toEqual([100, 100, 50]);
+  await expect(scan.pieces(OPERATION)).rejects.toMatchObject({ msgKey: 'operation_not_found' });
 });

@@ -19,6 +19,7 @@ import {
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { scanPool } from '../workflows/files/scan-pool.ts';
 import { requireDescription } from './fields.ts';
+import { ScannedFiles } from './scanned-files.ts';
 import { poolEntities, startOperation } from './start-operation.ts';
 
 export interface PoolServiceOptions {
@@ -32,6 +33,7 @@ export interface PoolServiceOptions {
 /** `PoolService`; what its methods promise stands in the proto. */
 export function poolService(options: PoolServiceOptions): PoolServiceImplementation {
   const { inventory, backupFiles } = options;
+  const scanned = new ScannedFiles();
   return {
     list: async () => ({ pools: inventory.poolMessages() }),
     get: async ({ id }, { signal }) => {
@@ -41,7 +43,8 @@ export function poolService(options: PoolServiceOptions): PoolServiceImplementat
       return inventory.pool(id).message;
     },
     update: async request => update(options, request),
-    scan: async (request, { signal }) => scan(options, request, signal),
+    scan: async (request, { signal }) => scan({ ...options, scanned }, request, signal),
+    scannedFiles: ({ operationId }) => scanned.tell(operationId),
     listFiles: async ({ poolId }) => {
       await poolById(inventory, poolId);
       return { files: backupFiles.files(poolId) };
@@ -78,11 +81,11 @@ async function update(
  * them for gone: so the pool is asked for before and, since its mount may go meanwhile, again before anything is told.
  */
 function scan(
-  { inventory, backupFiles, runner, workflows }: PoolServiceOptions,
+  { inventory, backupFiles, runner, workflows, scanned }: PoolServiceOptions & { scanned: ScannedFiles },
   request: ScanPoolRequest,
   signal: AbortSignal,
 ) {
-  const { poolId, thorough } = request;
+  const { poolId, thorough, filesApart } = request;
   const requireThere = async (signal: AbortSignal) => {
     const pools = await workflows.pools(signal);
     // one of devices alone never has files
@@ -97,11 +100,14 @@ function scan(
       locks: [{ kind: 'pool', id: poolId, mode: 'shared' }],
       cancellable: true,
       heavy: false,
-      workflow: scanPool(async signal => {
-        await inventory.refreshFiles(poolId, { signal, thorough });
-        await requireThere(signal);
-        return { files: backupFiles.files(poolId), skipped: backupFiles.skipped(poolId) };
-      }),
+      workflow: scanPool(
+        async signal => {
+          await inventory.refreshFiles(poolId, { signal, thorough });
+          await requireThere(signal);
+          return { files: backupFiles.files(poolId), skipped: backupFiles.skipped(poolId) };
+        },
+        filesApart ? found => scanned.keep(poolId, found) : undefined,
+      ),
     };
   });
 }

@@ -68,6 +68,7 @@ interface Entry {
   birthNs: bigint;
   /** When it is read again though it has not changed, in ms of `performance.now`. */
   againMs: number;
+  /** Under the id of a file made elsewhere. */
   file: BackupFile;
   /** The id in the manifest; empty for files made elsewhere. */
   ownId: string;
@@ -142,14 +143,13 @@ export class BackupFiles {
   }
 
   /** The files of a pool (of all pools) as last seen; never touches the disk. */
-  files(poolId?: string): BackupFile[] {
+  files(poolId?: string): Readonly<BackupFile>[] {
     const owners = this.#owners();
     const found: BackupFile[] = [];
     for (const entry of this.#entries.values()) {
       if (poolId !== undefined && entry.poolId !== poolId) continue;
-      const owned = entry.ownId !== '' && owners.get(entry.ownId) === entry;
-      const id = owned ? entry.ownId : uuidV5(entry.poolId, entry.filename);
-      found.push({ ...entry.file, id, archiveId: entry.ownId });
+      const isOwner = entry.ownId !== '' && owners.get(entry.ownId) === entry;
+      found.push(isOwner ? { ...entry.file, id: entry.ownId } : entry.file);
     }
     return found.sort((a, b) => (a.path < b.path ? -1 : 1));
   }
@@ -251,7 +251,7 @@ export class BackupFiles {
       birthNs: facts.birthtimeNs,
       againMs: isOld ? 0 : readMs + restOf(found, readMs - beganMs),
       // a piece of an XML keeps all of it in memory for as long as it is kept itself
-      file: structuredClone({ ...bare, ...read }),
+      file: { ...bare, ...structuredClone(read), archiveId: ownId },
       ownId,
       isUnpacked,
       parts: parts.map(part => join(dirname(filename), part)),

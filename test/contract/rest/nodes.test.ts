@@ -232,6 +232,35 @@ describe('data pools', () => {
     expect((await answer).body).toMatchObject({ id: pool.id, file_count: 1 });
   });
 
+  test('are scanned anew when the node does not know any more what a scan has found', async () => {
+    const pool = agent.setPool({});
+    await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+    const file = agent.setFile({ poolId: pool.id });
+    const files = [file];
+    agent.whenStarted = ({ kind, request: { poolId, operationId, thorough } }) => {
+      if (kind !== 'scan_pool' || poolId !== pool.id) return;
+      agent.succeed(operationId, { files });
+      // as if it had been started anew since
+      if (thorough) agent.scanned.clear();
+    };
+    const { body } = await rest.call('POST', `/api/data-pools/${pool.id}/scan/`, { body: {} });
+    expect(body.id).toBe(pool.id);
+    await until(async () => (await rest.call('GET', `/api/library/${file.id}/`)).body.status === 'ACTIVE');
+    agent.whenStarted = () => {};
+  });
+
+  test('of an agent of before, whose result tells all files, are taken over', async () => {
+    const pool = agent.setPool({});
+    await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+    const file = agent.setFile({ poolId: pool.id });
+    agent.whenStarted = ({ kind, request }) => {
+      if (kind === 'scan_pool') agent.succeed(request.operationId, { files: [file] }, { asBefore: true });
+    };
+    await rest.call('POST', `/api/data-pools/${pool.id}/scan/`, { body: {} });
+    expect((await rest.call('GET', `/api/library/${file.id}/`)).body.status).toBe('ACTIVE');
+    agent.whenStarted = () => {};
+  });
+
   test('of a node that is back are scanned, and nothing is unpacked for that', async () => {
     const pool = agent.setPool({});
     await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);

@@ -54,11 +54,13 @@ import {
   type OperationServiceImplementation,
   OperationState,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import { ScanResult } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation_result';
 import {
   BackupFile,
   Pool,
   PoolServiceDefinition,
   type PoolServiceImplementation,
+  type ScannedFilesRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import {
   RestoreServiceDefinition,
@@ -105,6 +107,8 @@ export class FakeAgent {
   readonly pools = new Map<string, Pool>();
   readonly files = new Map<string, BackupFile>();
   readonly operations = new Map<string, Operation>();
+  /** What scans have found whose files are asked for apart, by operation. */
+  readonly scanned = new Map<string, BackupFile[]>();
   /** Every start call that arrived, repeated ones too. */
   readonly calls: StartedCall[] = [];
   /** Runs before a start call is taken; may wait, or throw to refuse it. */
@@ -334,13 +338,17 @@ export class FakeAgent {
       typeof value === 'bigint' ? `${value}` : value,
     );
     const { kind } = this.operations.get(id)!;
-    this.update(id, {
-      state: OperationState.SUCCEEDED,
-      finished: new Date(),
-      resultJson,
-      result: asBefore ? undefined : messageOf(kind, resultJson),
-      cancellable: false,
-    });
+    const isApart = this.calls.some(({ request }) => request.operationId === id && request.filesApart);
+    const told =
+      isApart && !asBefore
+        ? this.#toldApart(id, ScanResult.fromJSON(JSON.parse(resultJson)))
+        : { resultJson, result: asBefore ? undefined : messageOf(kind, resultJson) };
+    this.update(id, { state: OperationState.SUCCEEDED, finished: new Date(), ...told, cancellable: false });
+  }
+
+  #toldApart(id: string, { files }: ScanResult): Pick<Operation, 'result' | 'resultJson'> {
+    this.scanned.set(id, files);
+    return resultFields({ $case: 'scanApart', value: { count: files.length } });
   }
 
   fail(id: string, error: VirtkeepError, warnings: string[] = []): void {
@@ -485,6 +493,7 @@ export class FakeAgent {
   }
 
   #poolService(): PoolServiceImplementation {
+    const { scanned } = this;
     return {
       list: async () => ({ pools: [...this.pools.values()] }),
       get: async ({ id }) => this.pools.get(id)!,
@@ -500,6 +509,11 @@ export class FakeAgent {
       },
       scan: async request =>
         this.#start('scan_pool', request, [{ id: request.poolId, entityClass: EntityClass.DATA_POOL }]),
+      scannedFiles: async function* ({ operationId }: ScannedFilesRequest) {
+        const files = scanned.get(operationId);
+        if (!files) throw new VirtkeepError('operation_not_found', { id: operationId });
+        for (const file of files) yield { files: [file] };
+      },
       listFiles: async ({ poolId }) => ({
         files: [...this.files.values()].filter(file => file.poolId === poolId),
       }),

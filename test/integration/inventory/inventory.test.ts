@@ -170,7 +170,10 @@ describe('just after a start', () => {
       services.disks.lend(lending(disks[0]!.id), CALL),
       services.disks.detach(DetachDiskRequest.fromPartial({ ...lending(disks[0]!.id), domainId }), CALL),
       services.pools.get({ id: pool!.id }, CALL),
-      services.pools.scan({ operationId: newId(), poolId: pool!.id, thorough: false }, CALL),
+      services.pools.scan(
+        { operationId: newId(), poolId: pool!.id, thorough: false, filesApart: false },
+        CALL,
+      ),
       services.pools.listFiles({ poolId: pool!.id }, CALL),
     ];
     for (const one of await Promise.allSettled(ask()))

@@ -156,12 +156,14 @@ describe('a pool on a file system of its own', () => {
     expect(await record()).toMatchObject({ mounted: true, kind: 'local' });
     expect(existsSync(join(path(), MARKER))).toBe(true);
     const { id: poolId } = await record();
-    await lab.ended(lab.pools.scan({ operationId: newId(), poolId, thorough: false }, CALL));
+    await lab.ended(
+      lab.pools.scan({ operationId: newId(), poolId, thorough: false, filesApart: false }, CALL),
+    );
     await run(['umount', path()]);
     expect(backupTargetRefusal(await record())?.msgKey).toBe('pool_not_mounted');
-    await expect(lab.pools.scan({ operationId: newId(), poolId, thorough: false }, CALL)).rejects.toEqual(
-      expect.objectContaining({ msgKey: 'pool_not_mounted' }),
-    );
+    await expect(
+      lab.pools.scan({ operationId: newId(), poolId, thorough: false, filesApart: false }, CALL),
+    ).rejects.toEqual(expect.objectContaining({ msgKey: 'pool_not_mounted' }));
     expect(readdirSync(path())).toEqual([]);
     await lab.world.node.virsh('pool-destroy', 'usb');
     await lab.world.node.virsh('pool-undefine', 'usb');
@@ -189,13 +191,19 @@ describe('backup files', () => {
       ['vm.xml', 'xml', 'kept', false],
     ]);
     rmSync(join(path, 'backups', 'a.ova'));
-    const request = { operationId: newId(), poolId: uuid, thorough: false };
+    const request = { operationId: newId(), poolId: uuid, thorough: false, filesApart: false };
     const result = await lab.ended(lab.pools.scan(request, CALL));
     expect((result.files as { filename: string }[]).map(file => file.filename)).toEqual([
       'broken.tar',
       'vm.xml',
     ]);
     expect((await get(uuid)).fileCount).toBe(2);
+    const apart = { ...request, operationId: newId(), filesApart: true };
+    await lab.ended(lab.pools.scan(apart, CALL));
+    const told: unknown[] = [];
+    for await (const { files } of lab.pools.scannedFiles({ operationId: apart.operationId }, CALL))
+      told.push(...(files ?? []).map(({ filename }) => filename));
+    expect(told).toEqual(['broken.tar', 'vm.xml']);
     // the same call again answers the same operation
     expect(await lab.ended(lab.pools.scan(request, CALL))).toEqual(result);
     const missing = lab.pools.scan({ ...request, operationId: newId(), poolId: randomUUID() }, CALL);

@@ -11,8 +11,12 @@ export interface Scanned {
 /**
  * Reads the backup files of a pool. Result: `{"files":[BackupFile as JSON,…]}`.
  * @param scan reads what has changed, or all
+ * @param keep takes the files of the operation, which its result only counts then
  */
-export function scanPool(scan: (signal: AbortSignal) => Promise<Scanned>): Workflow {
+export function scanPool(
+  scan: (signal: AbortSignal) => Promise<Scanned>,
+  keep?: (found: { operationId: string; files: readonly BackupFile[] }) => void,
+): Workflow {
   return async context => {
     const { files, skipped } = await context.step('scan', () => scan(context.signal));
     for (const file of files.filter(found => found.damage !== '')) {
@@ -20,6 +24,9 @@ export function scanPool(scan: (signal: AbortSignal) => Promise<Scanned>): Workf
     }
     for (const { filename, reason } of skipped)
       context.warn(filename === '' ? reason : `${filename}: ${reason}`);
-    context.commit({ $case: 'scanPool', value: { files } });
+    keep?.({ operationId: context.id, files });
+    context.commit(
+      keep ? { $case: 'scanApart', value: { count: files.length } } : { $case: 'scanPool', value: { files } },
+    );
   };
 }

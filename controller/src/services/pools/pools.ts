@@ -1,10 +1,11 @@
 /** The data pools: one record for each uuid, whatever the number of nodes that have it. */
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
-import type { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
+import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
-import { resultOf } from '@virtkeep/shared/operation-result';
+import { hasResult, resultOf } from '@virtkeep/shared/operation-result';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor } from '../../auth/principal.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
@@ -32,6 +33,8 @@ export interface PoolFilter {
 }
 
 const CALL_TIMEOUT_MS = 30_000;
+/** All files that a scan has found. */
+const FILES_TIMEOUT_MS = 60_000;
 /** So long is a node asked how much is free: what begins on the others waits for its answer. */
 const FREE_TIMEOUT_MS = 10_000;
 /** One that has not said so in that time (its libvirt hangs) is not asked again for so long, but for the state of now. */
@@ -183,13 +186,19 @@ export class PoolService {
       nodeId,
       entities: [{ id, class: 'data_pool' }],
       send: (clients, operationId, signal) =>
-        clients.pools.scan({ operationId, poolId: id, thorough: true }, { signal }),
+        clients.pools.scan({ operationId, poolId: id, thorough: true, filesApart: true }, { signal }),
     });
   }
 
   async #scanned({ nodeId, operation }: EndedOperation): Promise<PoolRecord> {
     const id = entityOf(operation, EntityClass.DATA_POOL);
-    const { files } = resultOf(operation, 'scanPool');
+    const files = await this.#filesOf(nodeId, operation);
+    if (files === undefined) {
+      this.#dependencies.backupFiles.scanRefused(operation.id);
+      this.#quietScans.ended(operation.id);
+      await this.scanOfReturned(nodeId, [id]);
+      return this.get(id);
+    }
     const sees = (poolId: string) => {
       const view = this.#dependencies.inventory.pools.get(poolId)?.views.get(nodeId);
       return view !== undefined && isUsable(view);
@@ -197,6 +206,27 @@ export class PoolService {
     await this.#dependencies.backupFiles.scanned(id, files, operation.id, sees);
     this.#quietScans.ended(operation.id);
     return this.get(id);
+  }
+
+  /** @returns what a scan has found; undefined: the node does not know it any more, which has scanned the pool again or has been started anew */
+  async #filesOf(nodeId: string, operation: Operation): Promise<readonly BackupFile[] | undefined> {
+    if (!hasResult(operation, 'scanApart')) return resultOf(operation, 'scanPool').files;
+    const { count } = resultOf(operation, 'scanApart');
+    const files: BackupFile[] = [];
+    const signal = AbortSignal.timeout(FILES_TIMEOUT_MS);
+    const { pools } = this.#dependencies.links.clients(nodeId);
+    try {
+      for await (const some of pools.scannedFiles({ operationId: operation.id }, { signal })) {
+        files.push(...some.files);
+        if (files.length > count) break;
+      }
+    } catch (error) {
+      if (hasKey(error, 'operation_not_found')) return undefined;
+      throw error;
+    }
+    if (files.length !== count)
+      throw new Error(`${files.length} files of a scan came, and it found ${count}`);
+    return files;
   }
 
   /**
@@ -299,7 +329,7 @@ export class PoolService {
     backupFiles.scanBegins(operationId, poolId);
     try {
       const signal = AbortSignal.timeout(CALL_TIMEOUT_MS);
-      await links.clients(nodeId).pools.scan({ operationId, poolId }, { signal });
+      await links.clients(nodeId).pools.scan({ operationId, poolId, filesApart: true }, { signal });
       return operationId;
     } catch (error) {
       log.warn('pool not scanned', { node: nodeId, pool: poolId, error });

@@ -58,6 +58,9 @@ export interface OperationResult {
     | { $case: "applianceRestore"; value: ApplianceRestoreResult }
     | { $case: "convertAll"; value: ConvertAllResult }
     | { $case: "refreshBackup"; value: RefreshResult }
+    | //
+    /** Of "scan_pool" as well, when its files are asked for apart. */
+    { $case: "scanApart"; value: ScanApartResult }
     | undefined;
 }
 
@@ -195,6 +198,12 @@ export interface TrimResult {
 
 export interface ScanResult {
   files: BackupFile[];
+}
+
+/** It has no JSON: a controller that does not know it must not take it for a scan that found nothing. */
+export interface ScanApartResult {
+  /** How many ScannedFiles tells. */
+  count: number;
 }
 
 export interface UploadResult {
@@ -459,6 +468,9 @@ export const OperationResult: MessageFns<OperationResult> = {
         break;
       case "refreshBackup":
         RefreshResult.encode(message.result.value, writer.uint32(322).fork()).join();
+        break;
+      case "scanApart":
+        ScanApartResult.encode(message.result.value, writer.uint32(330).fork()).join();
         break;
     }
     return writer;
@@ -768,6 +780,14 @@ export const OperationResult: MessageFns<OperationResult> = {
             message.result = { $case: "refreshBackup", value: RefreshResult.decode(reader, reader.uint32()) };
             continue;
           }
+          case 41: {
+            if (tag !== 330) {
+              break;
+            }
+
+            message.result = { $case: "scanApart", value: ScanApartResult.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -910,6 +930,10 @@ export const OperationResult: MessageFns<OperationResult> = {
         ? { $case: "refreshBackup", value: RefreshResult.fromJSON(object.refreshBackup) }
         : isSet(object.refresh_backup)
         ? { $case: "refreshBackup", value: RefreshResult.fromJSON(object.refresh_backup) }
+        : isSet(object.scanApart)
+        ? { $case: "scanApart", value: ScanApartResult.fromJSON(object.scanApart) }
+        : isSet(object.scan_apart)
+        ? { $case: "scanApart", value: ScanApartResult.fromJSON(object.scan_apart) }
         : undefined,
     };
   },
@@ -988,6 +1012,8 @@ export const OperationResult: MessageFns<OperationResult> = {
       obj.convertAll = ConvertAllResult.toJSON(message.result.value);
     } else if (message.result?.$case === "refreshBackup") {
       obj.refreshBackup = RefreshResult.toJSON(message.result.value);
+    } else if (message.result?.$case === "scanApart") {
+      obj.scanApart = ScanApartResult.toJSON(message.result.value);
     }
     return obj;
   },
@@ -1214,6 +1240,12 @@ export const OperationResult: MessageFns<OperationResult> = {
       case "refreshBackup": {
         if (object.result?.value !== undefined && object.result?.value !== null) {
           message.result = { $case: "refreshBackup", value: RefreshResult.fromPartial(object.result.value) };
+        }
+        break;
+      }
+      case "scanApart": {
+        if (object.result?.value !== undefined && object.result?.value !== null) {
+          message.result = { $case: "scanApart", value: ScanApartResult.fromPartial(object.result.value) };
         }
         break;
       }
@@ -2906,6 +2938,73 @@ export const ScanResult: MessageFns<ScanResult> = {
   fromPartial(object: DeepPartial<ScanResult>): ScanResult {
     const message = createBaseScanResult();
     message.files = object.files?.map((e) => BackupFile.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseScanApartResult(): ScanApartResult {
+  return { count: 0 };
+}
+
+export const ScanApartResult: MessageFns<ScanApartResult> = {
+  encode(message: ScanApartResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.count !== 0) {
+      writer.uint32(8).uint32(message.count);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ScanApartResult {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseScanApartResult();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.count = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ScanApartResult {
+    return { count: isSet(object.count) ? globalThis.Number(object.count) : 0 };
+  },
+
+  toJSON(message: ScanApartResult): unknown {
+    const obj: any = {};
+    if (message.count !== 0) {
+      obj.count = Math.round(message.count);
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ScanApartResult>): ScanApartResult {
+    return ScanApartResult.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ScanApartResult>): ScanApartResult {
+    const message = createBaseScanApartResult();
+    message.count = object.count ?? 0;
     return message;
   },
 };

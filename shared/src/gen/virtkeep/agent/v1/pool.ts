@@ -145,6 +145,20 @@ export interface ScanPoolRequest {
    * what must be unpacked to see what it holds (one stream of zstd, without seek table), unless it was since it changed last.
    */
   thorough: boolean;
+  /**
+   * The result says how many files there are (ScanApartResult), and ScannedFiles tells them: tens of thousands neither go into one message
+   * nor belong into the journal.
+   */
+  filesApart: boolean;
+}
+
+export interface ScannedFilesRequest {
+  /** Of the scan, once it has succeeded. */
+  operationId: string;
+}
+
+export interface ScannedFilesResponse {
+  files: BackupFile[];
 }
 
 export interface ListFilesRequest {
@@ -1634,7 +1648,7 @@ export const UpdatePoolRequest: MessageFns<UpdatePoolRequest> = {
 };
 
 function createBaseScanPoolRequest(): ScanPoolRequest {
-  return { operationId: "", poolId: "", thorough: false };
+  return { operationId: "", poolId: "", thorough: false, filesApart: false };
 }
 
 export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
@@ -1647,6 +1661,9 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
     }
     if (message.thorough !== false) {
       writer.uint32(24).bool(message.thorough);
+    }
+    if (message.filesApart !== false) {
+      writer.uint32(32).bool(message.filesApart);
     }
     return writer;
   },
@@ -1688,6 +1705,14 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
             message.thorough = reader.bool();
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.filesApart = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1713,6 +1738,11 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
         ? globalThis.String(object.pool_id)
         : "",
       thorough: isSet(object.thorough) ? globalThis.Boolean(object.thorough) : false,
+      filesApart: isSet(object.filesApart)
+        ? globalThis.Boolean(object.filesApart)
+        : isSet(object.files_apart)
+        ? globalThis.Boolean(object.files_apart)
+        : false,
     };
   },
 
@@ -1727,6 +1757,9 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
     if (message.thorough !== false) {
       obj.thorough = message.thorough;
     }
+    if (message.filesApart !== false) {
+      obj.filesApart = message.filesApart;
+    }
     return obj;
   },
 
@@ -1738,6 +1771,149 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
     message.operationId = object.operationId ?? "";
     message.poolId = object.poolId ?? "";
     message.thorough = object.thorough ?? false;
+    message.filesApart = object.filesApart ?? false;
+    return message;
+  },
+};
+
+function createBaseScannedFilesRequest(): ScannedFilesRequest {
+  return { operationId: "" };
+}
+
+export const ScannedFilesRequest: MessageFns<ScannedFilesRequest> = {
+  encode(message: ScannedFilesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.operationId !== "") {
+      writer.uint32(10).string(message.operationId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ScannedFilesRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseScannedFilesRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.operationId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ScannedFilesRequest {
+    return {
+      operationId: isSet(object.operationId)
+        ? globalThis.String(object.operationId)
+        : isSet(object.operation_id)
+        ? globalThis.String(object.operation_id)
+        : "",
+    };
+  },
+
+  toJSON(message: ScannedFilesRequest): unknown {
+    const obj: any = {};
+    if (message.operationId !== "") {
+      obj.operationId = message.operationId;
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ScannedFilesRequest>): ScannedFilesRequest {
+    return ScannedFilesRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ScannedFilesRequest>): ScannedFilesRequest {
+    const message = createBaseScannedFilesRequest();
+    message.operationId = object.operationId ?? "";
+    return message;
+  },
+};
+
+function createBaseScannedFilesResponse(): ScannedFilesResponse {
+  return { files: [] };
+}
+
+export const ScannedFilesResponse: MessageFns<ScannedFilesResponse> = {
+  encode(message: ScannedFilesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.files) {
+      BackupFile.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ScannedFilesResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseScannedFilesResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.files.push(BackupFile.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  fromJSON(object: any): ScannedFilesResponse {
+    return {
+      files: globalThis.Array.isArray(object?.files) ? object.files.map((e: any) => BackupFile.fromJSON(e)) : [],
+    };
+  },
+
+  toJSON(message: ScannedFilesResponse): unknown {
+    const obj: any = {};
+    if (message.files?.length) {
+      obj.files = message.files.map((e) => BackupFile.toJSON(e));
+    }
+    return obj;
+  },
+
+  create(base?: DeepPartial<ScannedFilesResponse>): ScannedFilesResponse {
+    return ScannedFilesResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ScannedFilesResponse>): ScannedFilesResponse {
+    const message = createBaseScannedFilesResponse();
+    message.files = object.files?.map((e) => BackupFile.fromPartial(e)) || [];
     return message;
   },
 };
@@ -1919,7 +2095,7 @@ export const PoolServiceDefinition = {
     /**
      * Starts an operation that reads what has changed in the pool's `backups/`, or all of it: archives, OVA, OVF, VMA and XML files.
      * A pool that is not there, at its beginning or its end, is refused: of its files nothing is known then.
-     * Result: {"files":[BackupFile as JSON,…]}.
+     * Result: {"files":[BackupFile as JSON,…]}, or how many there are, if they are asked for apart.
      */
     scan: {
       name: "Scan",
@@ -1927,6 +2103,18 @@ export const PoolServiceDefinition = {
       requestStream: false,
       responseType: Operation as typeof Operation,
       responseStream: false,
+      options: {},
+    },
+    /**
+     * What a scan with `files_apart` has found, in pieces. It is kept until it was read to its end, the pool is scanned so again, or the
+     * agent ends; then operation_not_found: the pool is to be scanned anew.
+     */
+    scannedFiles: {
+      name: "ScannedFiles",
+      requestType: ScannedFilesRequest as typeof ScannedFilesRequest,
+      requestStream: false,
+      responseType: ScannedFilesResponse as typeof ScannedFilesResponse,
+      responseStream: true,
       options: {},
     },
     /** The backup files of a pool as last seen; cheap. */
@@ -1950,9 +2138,17 @@ export interface PoolServiceImplementation<CallContextExt = {}> {
   /**
    * Starts an operation that reads what has changed in the pool's `backups/`, or all of it: archives, OVA, OVF, VMA and XML files.
    * A pool that is not there, at its beginning or its end, is refused: of its files nothing is known then.
-   * Result: {"files":[BackupFile as JSON,…]}.
+   * Result: {"files":[BackupFile as JSON,…]}, or how many there are, if they are asked for apart.
    */
   scan(request: ScanPoolRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
+  /**
+   * What a scan with `files_apart` has found, in pieces. It is kept until it was read to its end, the pool is scanned so again, or the
+   * agent ends; then operation_not_found: the pool is to be scanned anew.
+   */
+  scannedFiles(
+    request: ScannedFilesRequest,
+    context: CallContext & CallContextExt,
+  ): ServerStreamingMethodResult<DeepPartial<ScannedFilesResponse>>;
   /** The backup files of a pool as last seen; cheap. */
   listFiles(request: ListFilesRequest, context: CallContext & CallContextExt): Promise<DeepPartial<ListFilesResponse>>;
 }
@@ -1966,9 +2162,17 @@ export interface PoolServiceClient<CallOptionsExt = {}> {
   /**
    * Starts an operation that reads what has changed in the pool's `backups/`, or all of it: archives, OVA, OVF, VMA and XML files.
    * A pool that is not there, at its beginning or its end, is refused: of its files nothing is known then.
-   * Result: {"files":[BackupFile as JSON,…]}.
+   * Result: {"files":[BackupFile as JSON,…]}, or how many there are, if they are asked for apart.
    */
   scan(request: DeepPartial<ScanPoolRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
+  /**
+   * What a scan with `files_apart` has found, in pieces. It is kept until it was read to its end, the pool is scanned so again, or the
+   * agent ends; then operation_not_found: the pool is to be scanned anew.
+   */
+  scannedFiles(
+    request: DeepPartial<ScannedFilesRequest>,
+    options?: CallOptions & CallOptionsExt,
+  ): AsyncIterable<ScannedFilesResponse>;
   /** The backup files of a pool as last seen; cheap. */
   listFiles(request: DeepPartial<ListFilesRequest>, options?: CallOptions & CallOptionsExt): Promise<ListFilesResponse>;
 }
@@ -2007,6 +2211,8 @@ function fromJsonTimestamp(o: any): Date {
 function isSet(value: any): boolean {
   return value !== null && value !== undefined;
 }
+
+export type ServerStreamingMethodResult<Response> = { [Symbol.asyncIterator](): AsyncIterator<Response, void> };
 
 export interface MessageFns<T> {
   encode(message: T, writer?: BinaryWriter): BinaryWriter;
