@@ -6,7 +6,7 @@
  *
  * What remains: the pool's directory itself is found by its path, as the administrator wrote it.
  */
-import { type BigIntStats, close, constants, type Dir, type Mode, type OpenMode } from 'node:fs';
+import { close, constants, type Dir, lstat as lstatWithCallback, type Mode, type OpenMode } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import * as fs from 'node:fs/promises';
 import { basename, dirname, join, relative, sep } from 'node:path';
@@ -14,6 +14,13 @@ import { promisify } from 'node:util';
 import koffi from 'koffi';
 import { errnoOf, VirtkeepError } from './errors.ts';
 import { mapLimited } from './limit.ts';
+
+/** What changes when a file is written. */
+export interface SizeAndChange {
+  /** Bytes. */
+  size: bigint;
+  mtimeNs: bigint;
+}
 
 /** Directory of the backup files, below the pool's own. */
 export const BACKUPS_DIR = 'backups';
@@ -41,11 +48,11 @@ export const lstatBig = (path: string) => pinned(path, at => fs.lstat(at, { bigi
  * @param names without directories
  * @returns those that can be looked at
  */
-export const lstatAll = (directory: string, names: readonly string[]): Promise<Map<string, BigIntStats>> =>
+export const lstatAll = (directory: string, names: readonly string[]): Promise<Map<string, SizeAndChange>> =>
   pinnedDirectory(directory, async at => {
-    const there = new Map<string, BigIntStats>();
+    const there = new Map<string, SizeAndChange>();
     await mapLimited(names, LOOK_WIDTH, async name => {
-      const facts = await fs.lstat(join(at, name), { bigint: true }).catch(() => undefined);
+      const facts = await sizeAndChange(join(at, name));
       if (facts) there.set(name, facts);
     });
     return there;
@@ -70,6 +77,14 @@ export const openDirectory = (path: string): Promise<FileHandle> =>
 
 /** A name of an open file for programs that take paths, of that very file whatever its own name means by now. */
 export const nameOf = ({ fd }: { fd: number }): string => `/proc/${process.pid}/fd/${fd}`;
+
+/** Each call that answers by a promise has memory of its own outside of the heap until that is collected: MiB, when tens of thousands are asked. */
+const sizeAndChange = (path: string): Promise<SizeAndChange | undefined> =>
+  new Promise(resolve =>
+    lstatWithCallback(path, { bigint: true }, (error, stats) =>
+      resolve(error ? undefined : { size: stats.size, mtimeNs: stats.mtimeNs }),
+    ),
+  );
 
 const closeFd = promisify(close);
 const withoutEnd = (path: string): string => (path.length > 1 ? path.replace(/\/+$/, '') : path);

@@ -271,7 +271,10 @@ export class SimulatedAgent {
         if (isNew)
           setImmediate(() => {
             const files = this.filesOf(poolId!);
-            this.#scanned.keep(poolId!, { operationId: operation.id, files });
+            this.#scanned.keep(poolId!, {
+              operationId: operation.id,
+              files: Object.assign(files, { count: files.length }),
+            });
             this.#end(
               operation.id,
               filesApart

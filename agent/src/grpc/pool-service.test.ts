@@ -36,7 +36,10 @@ class Scan {
           this.whileRead();
         },
       },
-      backupFiles: { files: () => this.files, skipped: () => [] },
+      backupFiles: {
+        found: () => Object.assign(this.files, { count: this.files.length }),
+        skipped: () => [],
+      },
       runner: {
         replay: () => undefined,
         start: ({ workflow }: StartOptions) => workflow(context),

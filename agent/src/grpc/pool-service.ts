@@ -104,7 +104,7 @@ function scan(
         async signal => {
           await inventory.refreshFiles(poolId, { signal, thorough });
           await requireThere(signal);
-          return { files: backupFiles.files(poolId), skipped: backupFiles.skipped(poolId) };
+          return { files: backupFiles.found(poolId), skipped: backupFiles.skipped(poolId) };
         },
         filesApart ? found => scanned.keep(poolId, found) : undefined,
       ),

@@ -4,13 +4,14 @@
  */
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { BackupFile, ScannedFilesResponse } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import type { FoundFiles } from '../pools/index.ts';
 
 /** Archives with a large manifest make a message of some MiB of so many. */
 const FILES_AT_ONCE = 100;
 
 interface Found {
   operationId: string;
-  files: readonly BackupFile[];
+  files: FoundFiles;
 }
 
 export class ScannedFiles {
@@ -28,8 +29,14 @@ export class ScannedFiles {
     const kept = [...this.#byPool].find(([, found]) => found.operationId === operationId);
     if (!kept) throw new VirtkeepError('operation_not_found', { id: operationId });
     const [poolId, found] = kept;
-    for (let at = 0; at < found.files.length; at += FILES_AT_ONCE)
-      yield { files: found.files.slice(at, at + FILES_AT_ONCE) };
+    let files: BackupFile[] = [];
+    for (const file of found.files) {
+      files.push(file);
+      if (files.length < FILES_AT_ONCE) continue;
+      yield { files };
+      files = [];
+    }
+    if (files.length > 0) yield { files };
     if (this.#byPool.get(poolId) === found) this.#byPool.delete(poolId);
   }
 }

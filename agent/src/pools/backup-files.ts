@@ -4,7 +4,7 @@
  */
 import { basename, dirname, join, relative } from 'node:path';
 import { throwIfAborted } from '@virtkeep/shared/abort';
-import { BACKUPS_DIR } from '@virtkeep/shared/beneath';
+import { BACKUPS_DIR, type SizeAndChange } from '@virtkeep/shared/beneath';
 import { errnoOf, hasKey, isVirtkeepError, reasonOf } from '@virtkeep/shared/errors';
 import { readForeign } from '@virtkeep/shared/foreign-file';
 import type { BackupFile, BackupState, DiskImage } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
@@ -12,7 +12,7 @@ import { uuidV5 } from '@virtkeep/shared/ids';
 import { MiB } from '@virtkeep/shared/units';
 import { parseDomain } from '../domain-xml/index.ts';
 import { type FileKind, fileKind, type ListLimits, listBackupPaths, type Skipped } from './backup-dir.ts';
-import { type FileFacts, factsOf, glanceAt } from './file-facts.ts';
+import { factsOf, glanceAt } from './file-facts.ts';
 
 /** What an archive's newest manifest says. */
 export interface ArchiveSummary {
@@ -68,8 +68,10 @@ interface Entry {
   birthNs: bigint;
   /** When it is read again though it has not changed, in ms of `performance.now`. */
   againMs: number;
-  /** Under the id of a file made elsewhere. */
-  file: BackupFile;
+  path: string;
+  changed: Date;
+  /** What was read of it. Its whole record is made when it is told: most of its fields say nothing, and a pool has tens of thousands. */
+  read: Partial<BackupFile> | undefined;
   /** The id in the manifest; empty for files made elsewhere. */
   ownId: string;
   /** It was unpacked to be read, which is not done again while it is the same file. */
@@ -117,6 +119,11 @@ interface ReadFile {
   parts?: readonly string[];
 }
 
+/** Files of a pool, in the order of their paths. */
+export interface FoundFiles extends Iterable<BackupFile> {
+  count: number;
+}
+
 /** libvirt takes no larger definition of a domain. */
 const MAX_DEFINITION_BYTES = 4 * MiB;
 
@@ -142,16 +149,23 @@ export class BackupFiles {
     this.#limits = limits;
   }
 
-  /** The files of a pool (of all pools) as last seen; never touches the disk. */
-  files(poolId?: string): Readonly<BackupFile>[] {
+  /** The files of a pool (of all pools) as last seen, in the order of their paths; never touches the disk. */
+  files(poolId?: string): BackupFile[] {
+    return [...this.found(poolId)];
+  }
+
+  /** The same, as they are now, but each record is made when it is asked for. */
+  found(poolId?: string): FoundFiles {
+    const entries = [...this.#entries.values()].filter(entry => (poolId ?? entry.poolId) === entry.poolId);
+    entries.sort((a, b) => (a.path < b.path ? -1 : 1));
     const owners = this.#owners();
-    const found: BackupFile[] = [];
-    for (const entry of this.#entries.values()) {
-      if (poolId !== undefined && entry.poolId !== poolId) continue;
-      const isOwner = entry.ownId !== '' && owners.get(entry.ownId) === entry;
-      found.push(isOwner ? { ...entry.file, id: entry.ownId } : entry.file);
-    }
-    return found.sort((a, b) => (a.path < b.path ? -1 : 1));
+    const isOwner = (entry: Entry) => owners.get(entry.ownId) === entry;
+    return {
+      count: entries.length,
+      *[Symbol.iterator]() {
+        for (const entry of entries) yield recordOf(entry, isOwner(entry));
+      },
+    };
   }
 
   count(poolId: string): number {
@@ -232,7 +246,6 @@ export class BackupFiles {
     // what was unpacked once is not unpacked again while its size and times are the same: only they show a change
     if (isKnown && old.isUnpacked && old.birthNs === facts.birthtimeNs) return false;
     const kind = fileKind(filename)!;
-    const bare = plainFile({ poolId: pool.id, filename, path }, { size: facts.size, created: facts.mtime });
     const beganMs = performance.now();
     const found = await this.#read(path, kind, options);
     const readMs = performance.now();
@@ -246,12 +259,14 @@ export class BackupFiles {
     this.#entries.set(path, {
       poolId: pool.id,
       filename,
+      path,
       size: facts.size,
       mtimeNs: facts.mtimeNs,
       birthNs: facts.birthtimeNs,
       againMs: isOld ? 0 : readMs + restOf(found, readMs - beganMs),
+      changed: facts.mtime,
       // a piece of an XML keeps all of it in memory for as long as it is kept itself
-      file: { ...bare, ...structuredClone(read), archiveId: ownId },
+      read: structuredClone(read),
       ownId,
       isUnpacked,
       parts: parts.map(part => join(dirname(filename), part)),
@@ -301,6 +316,7 @@ export class BackupFiles {
   #owners(): Map<string, Entry> {
     const owners = new Map<string, Entry>();
     for (const entry of this.#entries.values()) {
+      if (entry.ownId === '') continue;
       const other = owners.get(entry.ownId);
       if (!other || isBefore(entry, other)) owners.set(entry.ownId, entry);
     }
@@ -343,15 +359,21 @@ function restOf({ isBusy, isPassing }: ReadFile, readMs: number): number {
 }
 
 /** It is the file that was read, and not to be read again yet. */
-const isAsRead = (old: Entry | undefined, { id }: Place, facts: FileFacts): old is Entry =>
+const isAsRead = (old: Entry | undefined, { id }: Place, facts: SizeAndChange): old is Entry =>
   old?.poolId === id && isSame(old, facts) && performance.now() < old.againMs;
 
-const isSame = (a: Pick<FileFacts, 'size' | 'mtimeNs'>, b: Pick<FileFacts, 'size' | 'mtimeNs'>): boolean =>
-  a.size === b.size && a.mtimeNs === b.mtimeNs;
+const isSame = (a: SizeAndChange, b: SizeAndChange): boolean => a.size === b.size && a.mtimeNs === b.mtimeNs;
 
 function isBefore(a: Entry, b: Entry): boolean {
   if (a.birthNs !== b.birthNs) return a.birthNs < b.birthNs;
-  return a.file.path < b.file.path;
+  return a.path < b.path;
+}
+
+/** @param isOwner it has the id in its manifest; others have that of files made elsewhere */
+function recordOf(entry: Entry, isOwner: boolean): BackupFile {
+  const { size, changed: created, ownId: archiveId, read } = entry;
+  const plain = plainFile(entry, { size, created });
+  return { ...plain, ...read, id: isOwner ? archiveId : plain.id, archiveId };
 }
 
 /** The record of a backup file of which nothing but its name is read; its id is that of files made elsewhere. */

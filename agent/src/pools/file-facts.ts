@@ -1,14 +1,11 @@
 /** What tells whether a backup file has changed, without reading it. */
 import { basename, dirname, join } from 'node:path';
-import { lstatAll, lstatBig, opendir } from '@virtkeep/shared/beneath';
+import { lstatAll, lstatBig, opendir, type SizeAndChange } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError } from '@virtkeep/shared/errors';
 import { isVirtnbdFile, isVirtnbdMain, virtnbdDescription } from '@virtkeep/shared/virtnbd-names';
 
-export interface FileFacts {
-  /** Bytes. */
-  size: bigint;
+export interface FileFacts extends SizeAndChange {
   mtime: Date;
-  mtimeNs: bigint;
   birthtimeNs: bigint;
 }
 
@@ -25,12 +22,15 @@ export async function factsOf(path: string): Promise<FileFacts | undefined> {
 }
 
 /**
- * The same of many files of one directory for a fraction of the cost, as far as it can be told at once: of what is missing here,
+ * What has changed of many files of one directory for a fraction of the cost, as far as it can be told at once: of what is missing here,
  * {@link factsOf} tells why.
  */
-export async function glanceAt(directory: string, names: readonly string[]): Promise<Map<string, FileFacts>> {
+export async function glanceAt(
+  directory: string,
+  names: readonly string[],
+): Promise<Map<string, SizeAndChange>> {
   const plain = names.filter(name => !isVirtnbdMain(name));
-  return lstatAll(directory, plain).catch(() => new Map<string, FileFacts>());
+  return lstatAll(directory, plain).catch(() => new Map<string, SizeAndChange>());
 }
 
 async function wholeOf(path: string, own: FileFacts): Promise<FileFacts> {

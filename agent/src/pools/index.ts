@@ -5,7 +5,13 @@
 export { BACKUPS_DIR } from '@virtkeep/shared/beneath';
 
 export { backupTypeOf, isCompressedName, type Skipped } from './backup-dir.ts';
-export { type ArchiveSummary, BackupFiles, plainFile, type ReadArchive } from './backup-files.ts';
+export {
+  type ArchiveSummary,
+  BackupFiles,
+  type FoundFiles,
+  plainFile,
+  type ReadArchive,
+} from './backup-files.ts';
 export { basePoolId } from './base.ts';
 export { buildPool, type PoolNumbers, withMarks } from './build.ts';
 export { type FsFacts, fsFacts, isShared, requireSpace } from './fs-kind.ts';

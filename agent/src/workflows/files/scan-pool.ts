@@ -1,10 +1,9 @@
-import type { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
-import type { Skipped } from '../../pools/index.ts';
+import type { FoundFiles, Skipped } from '../../pools/index.ts';
 import type { Workflow } from '../context.ts';
 
 /** What a pool's `backups/` has: what was read, and what bears a backup's name and was not. */
 export interface Scanned {
-  files: BackupFile[];
+  files: FoundFiles;
   skipped: readonly Skipped[];
 }
 
@@ -15,18 +14,18 @@ export interface Scanned {
  */
 export function scanPool(
   scan: (signal: AbortSignal) => Promise<Scanned>,
-  keep?: (found: { operationId: string; files: readonly BackupFile[] }) => void,
+  keep?: (found: { operationId: string; files: FoundFiles }) => void,
 ): Workflow {
   return async context => {
     const { files, skipped } = await context.step('scan', () => scan(context.signal));
-    for (const file of files.filter(found => found.damage !== '')) {
-      context.warn(`${file.filename}: ${file.damage}`);
-    }
+    for (const { filename, damage } of files) if (damage !== '') context.warn(`${filename}: ${damage}`);
     for (const { filename, reason } of skipped)
       context.warn(filename === '' ? reason : `${filename}: ${reason}`);
     keep?.({ operationId: context.id, files });
     context.commit(
-      keep ? { $case: 'scanApart', value: { count: files.length } } : { $case: 'scanPool', value: { files } },
+      keep
+        ? { $case: 'scanApart', value: { count: files.count } }
+        : { $case: 'scanPool', value: { files: [...files] } },
     );
   };
 }
