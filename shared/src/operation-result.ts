@@ -14,14 +14,14 @@ import { MiB } from './units.ts';
 /** The result of an operation of any kind that has one. */
 export type Result = NonNullable<OperationResult['result']>;
 
-/** Its name: the operation's kind in camel case. */
+/** Its name: the operation's kind in camel case, but for `scanApart`. */
 export type ResultCase = Result['$case'];
 
 export type ResultOf<C extends ResultCase> = { [R in Result as R['$case']]: R['value'] }[C];
 
 type Reported = Pick<Operation, 'kind' | 'warnings' | 'result' | 'resultJson'>;
 
-/** A scan of a large pool tells tens of MiB; twice that would not go into one message. */
+/** A scan whose files are not told apart may tell tens of MiB; twice that would not go into one message. */
 const MAX_PACKED_BYTES = 4 * MiB;
 
 const TYPE_URL = 'type.googleapis.com/virtkeep.agent.v1.OperationResult';
@@ -46,7 +46,7 @@ export function resultOf<C extends ResultCase>(operation: Reported, $case: C): R
   throw new Error(`an operation of the kind ${operation.kind} tells no result of ${$case}`);
 }
 
-/** Whether it tells a result of this name; several may belong to one kind. */
+/** Whether it tells a result of this name, as a message. */
 export const hasResult = (operation: Reported, $case: ResultCase): boolean =>
   unpacked(operation)?.$case === $case;
 
@@ -125,7 +125,7 @@ function jsonOf(result: Result | undefined): object {
       return { files: files.map(file => BackupFile.toJSON(file)), ...snakeCased(more) };
     }
     case 'scanApart':
-      // a controller that does not know it must not read of no files
+      // an earlier controller must not read of no files: it refuses an empty object (readJson)
       return {};
     case 'refreshBackup':
       return { shown: result.value.shown && ShowBackupResponse.toJSON(result.value.shown) };

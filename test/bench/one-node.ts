@@ -184,10 +184,11 @@ class Node {
     const operationId = newId();
     const from = performance.now();
     const { pools, world } = this.#lab;
-    await pools.scan({ operationId, poolId: world.node.pool(1).uuid, thorough: false, filesApart: true });
+    const poolId = world.node.pool(1).uuid;
+    await pools.scan({ operationId, poolId, thorough: false, filesApart: true });
     await this.#lab.heard(operationId);
     let count = 0;
-    for await (const { files } of pools.scannedFiles({ operationId })) count += files.length;
+    for await (const { files } of pools.streamFiles({ poolId })) count += files.length;
     const elapsed = performance.now() - from;
     if (count !== FILES) throw new Error(`${count} files were found of ${FILES}`);
     return elapsed;

@@ -39,8 +39,10 @@ import { type CallContext, createServer, type Server, ServerError, Status } from
 import { errorDetailsServerMiddleware } from 'nice-grpc-error-details';
 import { epochMiddleware } from '../../agent/src/grpc/epochs.ts';
 import { peerInterceptor } from '../../agent/src/grpc/peer.ts';
-import { ScannedFiles } from '../../agent/src/grpc/scanned-files.ts';
 import { domainOf, idOf, nameOf, ownFiles, ownPool, poolsOf, SHARED_POOL, sharedFiles } from './seeded.ts';
+
+/** As an agent tells them. */
+const FILES_AT_ONCE = 100;
 
 export interface AgentTls {
   caPem: string;
@@ -74,7 +76,6 @@ export class SimulatedAgent {
   readonly #size: InstallationSize;
   readonly #requests = new Map<string, StartBackupRequest>();
   readonly #made: BackupFile[] = [];
-  readonly #scanned = new ScannedFiles();
   /** How often each VM has changed. */
   readonly #changes = new Map<number, number>();
   readonly #inventory = new Stream<InventoryEvent>();
@@ -259,6 +260,12 @@ export class SimulatedAgent {
     return { get: async ({ id }) => this.domain(this.#vmOf(id ?? '')) };
   }
 
+  async *#filesInPieces(poolId: string) {
+    const files = this.filesOf(poolId);
+    for (let at = 0; at < files.length; at += FILES_AT_ONCE)
+      yield { files: files.slice(at, at + FILES_AT_ONCE) };
+  }
+
   #poolService(): Partial<PoolServiceImplementation> {
     const pools = poolsOf(this.number);
     return {
@@ -271,10 +278,6 @@ export class SimulatedAgent {
         if (isNew)
           setImmediate(() => {
             const files = this.filesOf(poolId!);
-            this.#scanned.keep(poolId!, {
-              operationId: operation.id,
-              files: Object.assign(files, { count: files.length }),
-            });
             this.#end(
               operation.id,
               filesApart
@@ -284,7 +287,7 @@ export class SimulatedAgent {
           });
         return operation;
       },
-      scannedFiles: ({ operationId }) => this.#scanned.tell(operationId!),
+      streamFiles: ({ poolId }) => this.#filesInPieces(poolId!),
     };
   }
 

@@ -11,7 +11,7 @@ const BY_HAND = `
   DomainService/Get DomainService/List GuestService/GetInfo GuestService/ListCommands Health/Check Health/Watch
   ImageService/List NodeService/AnswerQuestion NodeService/FindUses NodeService/GetInfo NodeService/WatchInventory
   NodeService/WatchQuestions
-  OperationService/Get OperationService/List OperationService/Watch PoolService/Get PoolService/List PoolService/ListFiles PoolService/ScannedFiles
+  OperationService/Get OperationService/List OperationService/Watch PoolService/Get PoolService/List PoolService/ListFiles PoolService/StreamFiles
   ServerReflection/ServerReflectionInfo SnapshotService/List
 `;
 

@@ -26,7 +26,7 @@ export const NOT_AUDITED: Record<string, true | ((request: never) => boolean)> =
   'PoolService/List': true,
   'PoolService/Get': true,
   'PoolService/ListFiles': true,
-  'PoolService/ScannedFiles': true,
+  'PoolService/StreamFiles': true,
   'ImageService/List': true,
   'GuestService/ListCommands': true,
   'GuestService/GetInfo': ({ refresh }: { refresh: boolean }) => !refresh,

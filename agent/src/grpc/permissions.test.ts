@@ -90,7 +90,7 @@ const MATRIX = `
   PoolService.List                                  reader operator controller
   PoolService.ListFiles                             reader operator controller
   PoolService.Scan                                         operator controller
-  PoolService.ScannedFiles                          reader operator controller
+  PoolService.StreamFiles                           reader operator controller
   PoolService.Update                                                controller
   RestoreService.ImportDisk                                         controller
   RestoreService.Start                                     operator controller

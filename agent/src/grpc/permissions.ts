@@ -69,7 +69,7 @@ export const NEEDS: Record<string, Record<string, Need>> = {
     Get: 'pool.read',
     Update: 'pool.manage',
     Scan: 'pool.scan',
-    ScannedFiles: 'library.read',
+    StreamFiles: 'library.read',
     ListFiles: 'library.read',
   },
   'virtkeep.agent.v1.BackupService': {

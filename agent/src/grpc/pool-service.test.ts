@@ -7,8 +7,6 @@ import { samplePool } from '../pools/sample-pool.ts';
 import type { OperationContext } from '../workflows/context.ts';
 import { type PoolServiceOptions, poolService } from './pool-service.ts';
 
-const OPERATION = randomUUID();
-
 /** A pool whose mount comes and goes, and a runner that runs what is started at once. */
 class Scan {
   readonly pool = samplePool('usb', { id: randomUUID() });
@@ -21,7 +19,6 @@ class Scan {
 
   constructor() {
     const context = {
-      id: OPERATION,
       step: (_name: string, work: () => unknown) => work(),
       signal: new AbortController().signal,
       warn: () => {},
@@ -39,6 +36,7 @@ class Scan {
       backupFiles: {
         found: () => Object.assign(this.files, { count: this.files.length }),
         skipped: () => [],
+        hasLookedAt: () => this.reads > 0,
       },
       runner: {
         replay: () => undefined,
@@ -50,14 +48,16 @@ class Scan {
   }
 
   async run({ filesApart = false } = {}): Promise<void> {
-    const request = { operationId: OPERATION, poolId: this.pool.id, thorough: false, filesApart };
+    const request = { operationId: randomUUID(), poolId: this.pool.id, thorough: false, filesApart };
     await this.#service.scan(request, { signal: new AbortController().signal } as CallContext);
   }
 
   /** How many files came in each piece. */
-  async pieces(operationId: string): Promise<number[]> {
+  async pieces(): Promise<number[]> {
     const told: number[] = [];
-    for await (const { files } of this.#service.scannedFiles({ operationId }, {} as CallContext))
+    const { signal } = new AbortController();
+    const request = { poolId: this.pool.id };
+    for await (const { files } of this.#service.streamFiles(request, { signal } as CallContext))
       told.push(files?.length ?? 0);
     return told;
   }
@@ -94,12 +94,27 @@ test('a scan tells nothing of a pool whose mount has gone meanwhile', async () =
   expect([scan.reads, scan.results]).toEqual([1, []]);
 });
 
-test('files that are asked for apart are counted by the result, and told in pieces, once', async () => {
+test('files that are asked for apart are counted by the result, and told in pieces, as often as they are asked for', async () => {
   const scan = new Scan();
   scan.files = Array.from({ length: 250 }, (_, at) => file(`${at}.tar`));
   await scan.run({ filesApart: true });
   expect(scan.results).toEqual([{ $case: 'scanApart', value: { count: 250 } }]);
-  await expect(scan.pieces(randomUUID())).rejects.toMatchObject({ msgKey: 'operation_not_found' });
-  expect(await scan.pieces(OPERATION)).toEqual([100, 100, 50]);
-  await expect(scan.pieces(OPERATION)).rejects.toMatchObject({ msgKey: 'operation_not_found' });
+  expect(await scan.pieces()).toEqual([100, 100, 50]);
+  expect(await scan.pieces()).toEqual([100, 100, 50]);
+  expect(scan.reads).toBe(1);
+});
+
+test('a pool that was not looked at since the agent started is, before its files are told', async () => {
+  const scan = new Scan();
+  scan.whileRead = () => {
+    scan.files = [file('a.tar')];
+  };
+  expect(await scan.pieces()).toEqual([1]);
+});
+
+test('nothing is told of a pool that is not there', async () => {
+  const scan = new Scan();
+  await scan.run({ filesApart: true });
+  scan.pool.mounted = false;
+  await expect(scan.pieces()).rejects.toMatchObject({ msgKey: 'pool_not_mounted' });
 });

@@ -1,5 +1,7 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type {
+  BackupFile,
+  ListFilesResponse,
   Pool,
   PoolServiceImplementation,
   ScanPoolRequest,
@@ -19,8 +21,10 @@ import {
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { scanPool } from '../workflows/files/scan-pool.ts';
 import { requireDescription } from './fields.ts';
-import { ScannedFiles } from './scanned-files.ts';
 import { poolEntities, startOperation } from './start-operation.ts';
+
+/** Archives with a large manifest make a message of some MiB of so many. */
+const FILES_AT_ONCE = 100;
 
 export interface PoolServiceOptions {
   inventory: Inventory;
@@ -33,7 +37,6 @@ export interface PoolServiceOptions {
 /** `PoolService`; what its methods promise stands in the proto. */
 export function poolService(options: PoolServiceOptions): PoolServiceImplementation {
   const { inventory, backupFiles } = options;
-  const scanned = new ScannedFiles();
   return {
     list: async () => ({ pools: inventory.poolMessages() }),
     get: async ({ id }, { signal }) => {
@@ -43,12 +46,12 @@ export function poolService(options: PoolServiceOptions): PoolServiceImplementat
       return inventory.pool(id).message;
     },
     update: async request => update(options, request),
-    scan: async (request, { signal }) => scan({ ...options, scanned }, request, signal),
-    scannedFiles: ({ operationId }) => scanned.tell(operationId),
+    scan: async (request, { signal }) => scan(options, request, signal),
     listFiles: async ({ poolId }) => {
       await poolById(inventory, poolId);
       return { files: backupFiles.files(poolId) };
     },
+    streamFiles: ({ poolId }, { signal }) => streamFiles(options, poolId, signal),
   };
 }
 
@@ -81,35 +84,56 @@ async function update(
  * them for gone: so the pool is asked for before and, since its mount may go meanwhile, again before anything is told.
  */
 function scan(
-  { inventory, backupFiles, runner, workflows, scanned }: PoolServiceOptions & { scanned: ScannedFiles },
+  { inventory, backupFiles, runner, workflows }: PoolServiceOptions,
   request: ScanPoolRequest,
   signal: AbortSignal,
 ) {
   const { poolId, thorough, filesApart } = request;
-  const requireThere = async (signal: AbortSignal) => {
-    const pools = await workflows.pools(signal);
-    // one of devices alone never has files
-    if (pools.some(({ id, hasDirectory }) => id === poolId && !hasDirectory)) return;
-    readablePool(pools, poolId, workflows.nodeName);
-  };
   return startOperation(runner, { kind: 'scan_pool', request, signal }, async () => {
     await poolById(inventory, poolId);
-    await requireThere(signal);
+    await requireThere(workflows, poolId, signal);
     return {
       entities: poolEntities(poolId),
       locks: [{ kind: 'pool', id: poolId, mode: 'shared' }],
       cancellable: true,
       heavy: false,
-      workflow: scanPool(
-        async signal => {
-          await inventory.refreshFiles(poolId, { signal, thorough });
-          await requireThere(signal);
-          return { files: backupFiles.found(poolId), skipped: backupFiles.skipped(poolId) };
-        },
-        filesApart ? found => scanned.keep(poolId, found) : undefined,
-      ),
+      workflow: scanPool(async signal => {
+        await inventory.refreshFiles(poolId, { signal, thorough });
+        await requireThere(workflows, poolId, signal);
+        return { files: backupFiles.found(poolId), skipped: backupFiles.skipped(poolId) };
+      }, filesApart),
     };
   });
+}
+
+/** What the agent knows, and not of a run before, nor of a directory that has lost its mount: what is missing here counts as gone. */
+async function* streamFiles(
+  { inventory, backupFiles, workflows }: PoolServiceOptions,
+  poolId: string,
+  signal: AbortSignal,
+): AsyncGenerator<ListFilesResponse> {
+  await poolById(inventory, poolId);
+  if (!backupFiles.hasLookedAt(poolId)) await inventory.refreshFiles(poolId, { signal, thorough: false });
+  await requireThere(workflows, poolId, signal);
+  let files: BackupFile[] = [];
+  for (const file of backupFiles.found(poolId)) {
+    files.push(file);
+    if (files.length < FILES_AT_ONCE) continue;
+    yield { files };
+    files = [];
+  }
+  if (files.length > 0) yield { files };
+}
+
+/** @throws VirtkeepError pool_not_found, pool_not_active, pool_not_mounted: unless it is one of devices alone, which never has files */
+async function requireThere(
+  { pools: find, nodeName }: PoolServiceOptions['workflows'],
+  poolId: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const pools = await find(signal);
+  if (pools.some(({ id, hasDirectory }) => id === poolId && !hasDirectory)) return;
+  readablePool(pools, poolId, nodeName);
 }
 
 /** @throws VirtkeepError invalid_uuid, pool_not_found, libvirt_unreachable */

@@ -404,6 +404,7 @@ export class Inventory {
   }
 
   #noticePools(pools: readonly PoolRecord[]): void {
+    for (const { id, mounted } of pools) if (!mounted) this.#dependencies.backupFiles.lostSight(id);
     const there = new Set(pools.filter(pool => pool.mounted).map(pool => pool.id));
     const isBack = [...there].some(id => !this.#poolsThere.has(id));
     this.#poolsThere = there;

@@ -143,6 +143,8 @@ export class BackupFiles {
   readonly #limits: ListLimits | undefined;
   readonly #entries = new Entries();
   readonly #skipped = new Map<string, Skipped[]>();
+  /** Pools of which all was looked at in this run. */
+  readonly #looked = new Set<string>();
 
   constructor(readArchive: ReadArchive, limits?: ListLimits) {
     this.#readArchive = readArchive;
@@ -170,6 +172,16 @@ export class BackupFiles {
 
   count(poolId: string): number {
     return this.#entries.count(poolId);
+  }
+
+  /** What is known of the pool is all that it had at a time in this run, and it has been there since. */
+  hasLookedAt(poolId: string): boolean {
+    return this.#looked.has(poolId);
+  }
+
+  /** It is not there: what is found in its place is not what it has. */
+  lostSight(poolId: string): void {
+    this.#looked.delete(poolId);
   }
 
   /** Files with a backup's name in a pool that could not be read at the last look. */
@@ -202,7 +214,9 @@ export class BackupFiles {
     for (const name of images.filter(name => parts.has(name)))
       if (this.#entries.delete(join(directory, name))) changed = true;
     const alone = images.filter(name => !parts.has(name));
-    return (await this.#lookAtAll(pool, alone, options)) || changed;
+    if (await this.#lookAtAll(pool, alone, options)) changed = true;
+    this.#looked.add(pool.id);
+    return changed;
   }
 
   /** Most files are as they were: a glance at many of a directory at once tells it. */
@@ -232,7 +246,8 @@ export class BackupFiles {
   /** Forgets the files of pools that are gone. */
   keepOnly(poolIds: ReadonlySet<string>): void {
     for (const [path, entry] of this.#entries) if (!poolIds.has(entry.poolId)) this.#entries.delete(path);
-    for (const poolId of this.#skipped.keys()) if (!poolIds.has(poolId)) this.#skipped.delete(poolId);
+    for (const known of [this.#skipped, this.#looked])
+      for (const poolId of known.keys()) if (!poolIds.has(poolId)) known.delete(poolId);
   }
 
   /** Two refreshes may look at one file at a time while others change it: the result of the later reading is kept, whichever ends last. */

@@ -119,7 +119,7 @@ const KEEPALIVE = {
   'grpc.keepalive_permit_without_calls': 1,
 };
 
-/** An inventory of 10,000 domains is about 10 MiB; a scan tells every file. */
+/** An inventory of 10,000 domains is about 10 MiB; a scan by an agent of before tells every file. */
 export const MAX_MESSAGE_BYTES = 128 * MiB;
 
 /**

@@ -150,6 +150,11 @@ export class NodeLink {
     throw new VirtkeepError('node_unreachable', { node: this.target.name, reason: this.#reason });
   }
 
+  /** The same, also while what ended in its absence is taken over. @throws VirtkeepError node_unreachable. */
+  reached(): AgentClients {
+    return this.#channel?.clients ?? this.clients();
+  }
+
   /** Life of the certificate the node shows. */
   peer(): PeerValidity | undefined {
     return this.#channel?.peer();
@@ -325,8 +330,7 @@ export class NodeLink {
 }
 
 /**
- * A stream that is waited for holds its last message, which may be all that a node has or all files of a pool: half a MiB for each of a
- * thousand nodes.
+ * A stream that is waited for holds its last message, which may be all that a node has: half a MiB for each of a thousand nodes.
  */
 function letGo<K extends string>(message: { [key in K]: unknown }, field: K): void {
   message[field] = undefined;

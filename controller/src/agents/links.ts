@@ -80,11 +80,20 @@ export class NodeLinks {
 
   /** @throws VirtkeepError node_not_found, node_unreachable. */
   clients(nodeId: string): AgentClients {
+    return this.#link(nodeId).clients();
+  }
+
+  /** The same, also while what ended in its absence is taken over: for what belongs to that. @throws as `clients`. */
+  reached(nodeId: string): AgentClients {
+    return this.#link(nodeId).reached();
+  }
+
+  #link(nodeId: string): NodeLink {
     const link = this.#links.get(nodeId);
     if (!link && !this.#isComplete)
       throw new VirtkeepError('node_unreachable', { node: nodeId, reason: 'the controller is starting' });
     if (!link) throw new VirtkeepError('node_not_found', { id: nodeId });
-    return link.clients();
+    return link;
   }
 
   /** The connected nodes, with the life of their certificates. */

@@ -48,7 +48,7 @@ const SAME: Record<string, string> = {
   'PoolService/List': 'GET /api/data-pools/',
   'PoolService/ListFiles': 'GET /api/library/',
   'PoolService/Scan': `POST /api/data-pools/${id}/scan/`,
-  'PoolService/ScannedFiles': 'GET /api/library/',
+  'PoolService/StreamFiles': 'GET /api/library/',
   'PoolService/Update': `PUT /api/data-pools/${id}/`,
   'RestoreService/ImportDisk': 'POST /api/domains/import-disk/',
   'RestoreService/Start': 'POST /api/domains/automated-restore/',

@@ -232,21 +232,39 @@ describe('data pools', () => {
     expect((await answer).body).toMatchObject({ id: pool.id, file_count: 1 });
   });
 
-  test('are scanned anew when the node does not know any more what a scan has found', async () => {
+  test('have the files that were found, though these could not be told at once', async () => {
     const pool = agent.setPool({});
     await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
     const file = agent.setFile({ poolId: pool.id });
-    const files = [file];
-    agent.whenStarted = ({ kind, request: { poolId, operationId, thorough } }) => {
-      if (kind !== 'scan_pool' || poolId !== pool.id) return;
-      agent.succeed(operationId, { files });
-      // as if it had been started anew since
-      if (thorough) agent.scanned.clear();
+    agent.whenStarted = ({ kind, request }) => {
+      if (kind === 'scan_pool') agent.succeed(request.operationId, { files: [file] });
     };
-    const { body } = await rest.call('POST', `/api/data-pools/${pool.id}/scan/`, { body: {} });
-    expect(body.id).toBe(pool.id);
+    let failures = 1;
+    agent.beforeFiles = () => {
+      failures -= 1;
+      if (failures >= 0) throw new VirtkeepError('io_failed', { action: 'reading', path: '/x', reason: 'x' });
+    };
+    const { status: answered } = await rest.call('POST', `/api/data-pools/${pool.id}/scan/`, { body: {} });
+    expect(answered).toBe(200);
     await until(async () => (await rest.call('GET', `/api/library/${file.id}/`)).body.status === 'ACTIVE');
+    agent.beforeFiles = () => {};
     agent.whenStarted = () => {};
+  });
+
+  test('are taken over when their scan ends while the node is away', async () => {
+    const pool = agent.setPool({});
+    await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+    const asked = await rest.call('POST', `/api/data-pools/${pool.id}/scan/?async=1`, { body: {} });
+    const { id } = asked.body._task;
+    await until(() => agent.operations.has(id));
+    await agent.stop();
+    await status(rest, agent.id, 'FAILED');
+    const file = agent.setFile({ poolId: pool.id });
+    agent.succeed(id, { files: [file] });
+    await agent.start(one.tls);
+    await until(async () => (await rest.call('GET', `/api/tasks/${id}/`)).body.status === 'SUCCESS');
+    // taken over before the task has ended, not tried again after a while
+    expect((await rest.call('GET', `/api/library/${file.id}/`)).body.status).toBe('ACTIVE');
   });
 
   test('of an agent of before, whose result tells all files, are taken over', async () => {

@@ -57,10 +57,10 @@ import {
 import { ScanResult } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation_result';
 import {
   BackupFile,
+  type ListFilesRequest,
   Pool,
   PoolServiceDefinition,
   type PoolServiceImplementation,
-  type ScannedFilesRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import {
   RestoreServiceDefinition,
@@ -107,8 +107,10 @@ export class FakeAgent {
   readonly pools = new Map<string, Pool>();
   readonly files = new Map<string, BackupFile>();
   readonly operations = new Map<string, Operation>();
-  /** What scans have found whose files are asked for apart, by operation. */
+  /** What is told apart of a pool, which its last scan has found. */
   readonly scanned = new Map<string, BackupFile[]>();
+  /** Runs before files are told apart; may wait, or throw. */
+  beforeFiles: () => Promise<void> | void = () => {};
   /** Every start call that arrived, repeated ones too. */
   readonly calls: StartedCall[] = [];
   /** Runs before a start call is taken; may wait, or throw to refuse it. */
@@ -338,16 +340,17 @@ export class FakeAgent {
       typeof value === 'bigint' ? `${value}` : value,
     );
     const { kind } = this.operations.get(id)!;
-    const isApart = this.calls.some(({ request }) => request.operationId === id && request.filesApart);
+    const poolId = this.calls.find(({ request }) => request.operationId === id && request.filesApart === true)
+      ?.request.poolId as string | undefined;
     const told =
-      isApart && !asBefore
-        ? this.#toldApart(id, ScanResult.fromJSON(JSON.parse(resultJson)))
+      poolId !== undefined && !asBefore
+        ? this.#toldApart(poolId, ScanResult.fromJSON(JSON.parse(resultJson)))
         : { resultJson, result: asBefore ? undefined : messageOf(kind, resultJson) };
     this.update(id, { state: OperationState.SUCCEEDED, finished: new Date(), ...told, cancellable: false });
   }
 
-  #toldApart(id: string, { files }: ScanResult): Pick<Operation, 'result' | 'resultJson'> {
-    this.scanned.set(id, files);
+  #toldApart(poolId: string, { files }: ScanResult): Pick<Operation, 'result' | 'resultJson'> {
+    this.scanned.set(poolId, files);
     return resultFields({ $case: 'scanApart', value: { count: files.length } });
   }
 
@@ -493,7 +496,7 @@ export class FakeAgent {
   }
 
   #poolService(): PoolServiceImplementation {
-    const { scanned } = this;
+    const agent = this;
     return {
       list: async () => ({ pools: [...this.pools.values()] }),
       get: async ({ id }) => this.pools.get(id)!,
@@ -509,10 +512,9 @@ export class FakeAgent {
       },
       scan: async request =>
         this.#start('scan_pool', request, [{ id: request.poolId, entityClass: EntityClass.DATA_POOL }]),
-      scannedFiles: async function* ({ operationId }: ScannedFilesRequest) {
-        const files = scanned.get(operationId);
-        if (!files) throw new VirtkeepError('operation_not_found', { id: operationId });
-        for (const file of files) yield { files: [file] };
+      streamFiles: async function* ({ poolId }: ListFilesRequest) {
+        await agent.beforeFiles();
+        for (const file of agent.scanned.get(poolId) ?? []) yield { files: [file] };
       },
       listFiles: async ({ poolId }) => ({
         files: [...this.files.values()].filter(file => file.poolId === poolId),

@@ -201,7 +201,7 @@ describe('backup files', () => {
     const apart = { ...request, operationId: newId(), filesApart: true };
     await lab.ended(lab.pools.scan(apart, CALL));
     const told: unknown[] = [];
-    for await (const { files } of lab.pools.scannedFiles({ operationId: apart.operationId }, CALL))
+    for await (const { files } of lab.pools.streamFiles({ poolId: uuid }, CALL))
       told.push(...(files ?? []).map(({ filename }) => filename));
     expect(told).toEqual(['broken.tar', 'vm.xml']);
     // the same call again answers the same operation

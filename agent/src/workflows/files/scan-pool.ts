@@ -8,22 +8,18 @@ export interface Scanned {
 }
 
 /**
- * Reads the backup files of a pool. Result: `{"files":[BackupFile as JSON,…]}`.
+ * Reads the backup files of a pool. Result: all of them, or only how many there are.
  * @param scan reads what has changed, or all
- * @param keep takes the files of the operation, which its result only counts then
+ * @param isApart who asks for it has the files told apart
  */
-export function scanPool(
-  scan: (signal: AbortSignal) => Promise<Scanned>,
-  keep?: (found: { operationId: string; files: FoundFiles }) => void,
-): Workflow {
+export function scanPool(scan: (signal: AbortSignal) => Promise<Scanned>, isApart: boolean): Workflow {
   return async context => {
     const { files, skipped } = await context.step('scan', () => scan(context.signal));
     for (const { filename, damage } of files) if (damage !== '') context.warn(`${filename}: ${damage}`);
     for (const { filename, reason } of skipped)
       context.warn(filename === '' ? reason : `${filename}: ${reason}`);
-    keep?.({ operationId: context.id, files });
     context.commit(
-      keep
+      isApart
         ? { $case: 'scanApart', value: { count: files.count } }
         : { $case: 'scanPool', value: { files: [...files] } },
     );

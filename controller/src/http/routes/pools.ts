@@ -130,6 +130,8 @@ export const poolRoutes: RouteModule = (app, services) => {
     (request, reply) =>
       runTask(services, request, reply, {
         start: taskId => services.pools.scan(request.params.id, principalOf(request), taskId),
+        // as it is by then, though what was found be taken over later
+        result: async () => services.pools.get(request.params.id),
       }),
   );
 };

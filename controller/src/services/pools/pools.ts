@@ -2,10 +2,11 @@
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import type { Operation } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
-import type { BackupFile, Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { type BackupFile, ListFilesResponse, type Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import { hasResult, resultOf } from '@virtkeep/shared/operation-result';
+import { MiB } from '@virtkeep/shared/units';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor } from '../../auth/principal.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
@@ -33,8 +34,8 @@ export interface PoolFilter {
 }
 
 const CALL_TIMEOUT_MS = 30_000;
-/** All files that a scan has found. */
-const FILES_TIMEOUT_MS = 60_000;
+/** All that is known of the files of one pool; with more a node could take all memory. */
+const MAX_FILES_BYTES = 256 * MiB;
 /** So long is a node asked how much is free: what begins on the others waits for its answer. */
 const FREE_TIMEOUT_MS = 10_000;
 /** One that has not said so in that time (its libvirt hangs) is not asked again for so long, but for the state of now. */
@@ -192,13 +193,7 @@ export class PoolService {
 
   async #scanned({ nodeId, operation }: EndedOperation): Promise<PoolRecord> {
     const id = entityOf(operation, EntityClass.DATA_POOL);
-    const files = await this.#filesOf(nodeId, operation);
-    if (files === undefined) {
-      this.#dependencies.backupFiles.scanRefused(operation.id);
-      this.#quietScans.ended(operation.id);
-      await this.scanOfReturned(nodeId, [id]);
-      return this.get(id);
-    }
+    const files = await this.#filesOf(nodeId, id, operation);
     const sees = (poolId: string) => {
       const view = this.#dependencies.inventory.pools.get(poolId)?.views.get(nodeId);
       return view !== undefined && isUsable(view);
@@ -208,24 +203,24 @@ export class PoolService {
     return this.get(id);
   }
 
-  /** @returns what a scan has found; undefined: the node does not know it any more, which has scanned the pool again or has been started anew */
-  async #filesOf(nodeId: string, operation: Operation): Promise<readonly BackupFile[] | undefined> {
+  /** What the node has on the pool since this scan of it. @throws node_unreachable, pool_not_active, pool_not_mounted. */
+  async #filesOf(nodeId: string, poolId: string, operation: Operation): Promise<readonly BackupFile[]> {
     if (!hasResult(operation, 'scanApart')) return resultOf(operation, 'scanPool').files;
-    const { count } = resultOf(operation, 'scanApart');
+    const silence = new AbortController();
+    const timer = setTimeout(() => silence.abort(), CALL_TIMEOUT_MS);
     const files: BackupFile[] = [];
-    const signal = AbortSignal.timeout(FILES_TIMEOUT_MS);
-    const { pools } = this.#dependencies.links.clients(nodeId);
+    let bytes = 0;
     try {
-      for await (const some of pools.scannedFiles({ operationId: operation.id }, { signal })) {
-        files.push(...some.files);
-        if (files.length > count) break;
+      const { pools } = this.#dependencies.links.reached(nodeId);
+      for await (const some of pools.streamFiles({ poolId }, { signal: silence.signal })) {
+        timer.refresh();
+        bytes += ListFilesResponse.encode(some).finish().length;
+        if (bytes > MAX_FILES_BYTES) throw new Error(`node ${nodeId} tells of too many files`);
+        for (const file of some.files) files.push(file);
       }
-    } catch (error) {
-      if (hasKey(error, 'operation_not_found')) return undefined;
-      throw error;
+    } finally {
+      clearTimeout(timer);
     }
-    if (files.length !== count)
-      throw new Error(`${files.length} files of a scan came, and it found ${count}`);
     return files;
   }
 

@@ -16,7 +16,7 @@ export const protobufPackage = "virtkeep.agent.v1";
 export const protobufFileName = "virtkeep/agent/v1/operation_result.proto";
 
 /**
- * What a successful operation tells, packed into Operation.result. A field has the name of the operation's kind; the other kinds
+ * What a successful operation tells, packed into Operation.result. A field has the name of the operation's kind, but for scan_apart; the other kinds
  * ("delete_backup", "remove_snapshot", "return_disk") tell nothing. It stands in a file of its own since it names messages of files
  * that need Operation.
  */
@@ -202,7 +202,7 @@ export interface ScanResult {
 
 /** It has no JSON: a controller that does not know it must not take it for a scan that found nothing. */
 export interface ScanApartResult {
-  /** How many ScannedFiles tells. */
+  /** How many files the scan has found. */
   count: number;
 }
 

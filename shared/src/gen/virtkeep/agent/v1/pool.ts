@@ -146,19 +146,10 @@ export interface ScanPoolRequest {
    */
   thorough: boolean;
   /**
-   * The result says how many files there are (ScanApartResult), and ScannedFiles tells them: tens of thousands neither go into one message
-   * nor belong into the journal.
+   * The result says only how many files there are (ScanApartResult), and StreamFiles tells them: tens of thousands neither go into one
+   * message nor belong into the journal.
    */
   filesApart: boolean;
-}
-
-export interface ScannedFilesRequest {
-  /** Of the scan, once it has succeeded. */
-  operationId: string;
-}
-
-export interface ScannedFilesResponse {
-  files: BackupFile[];
 }
 
 export interface ListFilesRequest {
@@ -1776,148 +1767,6 @@ export const ScanPoolRequest: MessageFns<ScanPoolRequest> = {
   },
 };
 
-function createBaseScannedFilesRequest(): ScannedFilesRequest {
-  return { operationId: "" };
-}
-
-export const ScannedFilesRequest: MessageFns<ScannedFilesRequest> = {
-  encode(message: ScannedFilesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.operationId !== "") {
-      writer.uint32(10).string(message.operationId);
-    }
-    return writer;
-  },
-
-  decode(input: BinaryReader | Uint8Array, length?: number): ScannedFilesRequest {
-    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
-    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
-    if (previousRecursionDepth >= 100) {
-      throw new globalThis.Error("protobuf decode recursion limit exceeded");
-    }
-    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
-    try {
-      const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseScannedFilesRequest();
-      while (reader.pos < end) {
-        const tag = reader.uint32();
-        switch (tag >>> 3) {
-          case 1: {
-            if (tag !== 10) {
-              break;
-            }
-
-            message.operationId = reader.string();
-            continue;
-          }
-        }
-        if ((tag & 7) === 4 || tag === 0) {
-          break;
-        }
-        reader.skip(tag & 7);
-      }
-      return message;
-    } finally {
-      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
-    }
-  },
-
-  fromJSON(object: any): ScannedFilesRequest {
-    return {
-      operationId: isSet(object.operationId)
-        ? globalThis.String(object.operationId)
-        : isSet(object.operation_id)
-        ? globalThis.String(object.operation_id)
-        : "",
-    };
-  },
-
-  toJSON(message: ScannedFilesRequest): unknown {
-    const obj: any = {};
-    if (message.operationId !== "") {
-      obj.operationId = message.operationId;
-    }
-    return obj;
-  },
-
-  create(base?: DeepPartial<ScannedFilesRequest>): ScannedFilesRequest {
-    return ScannedFilesRequest.fromPartial(base ?? {});
-  },
-  fromPartial(object: DeepPartial<ScannedFilesRequest>): ScannedFilesRequest {
-    const message = createBaseScannedFilesRequest();
-    message.operationId = object.operationId ?? "";
-    return message;
-  },
-};
-
-function createBaseScannedFilesResponse(): ScannedFilesResponse {
-  return { files: [] };
-}
-
-export const ScannedFilesResponse: MessageFns<ScannedFilesResponse> = {
-  encode(message: ScannedFilesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    for (const v of message.files) {
-      BackupFile.encode(v!, writer.uint32(10).fork()).join();
-    }
-    return writer;
-  },
-
-  decode(input: BinaryReader | Uint8Array, length?: number): ScannedFilesResponse {
-    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
-    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
-    if (previousRecursionDepth >= 100) {
-      throw new globalThis.Error("protobuf decode recursion limit exceeded");
-    }
-    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
-    try {
-      const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseScannedFilesResponse();
-      while (reader.pos < end) {
-        const tag = reader.uint32();
-        switch (tag >>> 3) {
-          case 1: {
-            if (tag !== 10) {
-              break;
-            }
-
-            message.files.push(BackupFile.decode(reader, reader.uint32()));
-            continue;
-          }
-        }
-        if ((tag & 7) === 4 || tag === 0) {
-          break;
-        }
-        reader.skip(tag & 7);
-      }
-      return message;
-    } finally {
-      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
-    }
-  },
-
-  fromJSON(object: any): ScannedFilesResponse {
-    return {
-      files: globalThis.Array.isArray(object?.files) ? object.files.map((e: any) => BackupFile.fromJSON(e)) : [],
-    };
-  },
-
-  toJSON(message: ScannedFilesResponse): unknown {
-    const obj: any = {};
-    if (message.files?.length) {
-      obj.files = message.files.map((e) => BackupFile.toJSON(e));
-    }
-    return obj;
-  },
-
-  create(base?: DeepPartial<ScannedFilesResponse>): ScannedFilesResponse {
-    return ScannedFilesResponse.fromPartial(base ?? {});
-  },
-  fromPartial(object: DeepPartial<ScannedFilesResponse>): ScannedFilesResponse {
-    const message = createBaseScannedFilesResponse();
-    message.files = object.files?.map((e) => BackupFile.fromPartial(e)) || [];
-    return message;
-  },
-};
-
 function createBaseListFilesRequest(): ListFilesRequest {
   return { poolId: "" };
 }
@@ -2105,18 +1954,6 @@ export const PoolServiceDefinition = {
       responseStream: false,
       options: {},
     },
-    /**
-     * What a scan with `files_apart` has found, in pieces. It is kept until it was read to its end, the pool is scanned so again, or the
-     * agent ends; then operation_not_found: the pool is to be scanned anew.
-     */
-    scannedFiles: {
-      name: "ScannedFiles",
-      requestType: ScannedFilesRequest as typeof ScannedFilesRequest,
-      requestStream: false,
-      responseType: ScannedFilesResponse as typeof ScannedFilesResponse,
-      responseStream: true,
-      options: {},
-    },
     /** The backup files of a pool as last seen; cheap. */
     listFiles: {
       name: "ListFiles",
@@ -2124,6 +1961,18 @@ export const PoolServiceDefinition = {
       requestStream: false,
       responseType: ListFilesResponse as typeof ListFilesResponse,
       responseStream: false,
+      options: {},
+    },
+    /**
+     * The same in pieces, however many there are: after a scan at least what that has found. A pool that is not there is refused, and one that
+     * this run of the agent has not looked at yet is looked at before.
+     */
+    streamFiles: {
+      name: "StreamFiles",
+      requestType: ListFilesRequest as typeof ListFilesRequest,
+      requestStream: false,
+      responseType: ListFilesResponse as typeof ListFilesResponse,
+      responseStream: true,
       options: {},
     },
   },
@@ -2141,16 +1990,16 @@ export interface PoolServiceImplementation<CallContextExt = {}> {
    * Result: {"files":[BackupFile as JSON,…]}, or how many there are, if they are asked for apart.
    */
   scan(request: ScanPoolRequest, context: CallContext & CallContextExt): Promise<DeepPartial<Operation>>;
-  /**
-   * What a scan with `files_apart` has found, in pieces. It is kept until it was read to its end, the pool is scanned so again, or the
-   * agent ends; then operation_not_found: the pool is to be scanned anew.
-   */
-  scannedFiles(
-    request: ScannedFilesRequest,
-    context: CallContext & CallContextExt,
-  ): ServerStreamingMethodResult<DeepPartial<ScannedFilesResponse>>;
   /** The backup files of a pool as last seen; cheap. */
   listFiles(request: ListFilesRequest, context: CallContext & CallContextExt): Promise<DeepPartial<ListFilesResponse>>;
+  /**
+   * The same in pieces, however many there are: after a scan at least what that has found. A pool that is not there is refused, and one that
+   * this run of the agent has not looked at yet is looked at before.
+   */
+  streamFiles(
+    request: ListFilesRequest,
+    context: CallContext & CallContextExt,
+  ): ServerStreamingMethodResult<DeepPartial<ListFilesResponse>>;
 }
 
 export interface PoolServiceClient<CallOptionsExt = {}> {
@@ -2165,16 +2014,16 @@ export interface PoolServiceClient<CallOptionsExt = {}> {
    * Result: {"files":[BackupFile as JSON,…]}, or how many there are, if they are asked for apart.
    */
   scan(request: DeepPartial<ScanPoolRequest>, options?: CallOptions & CallOptionsExt): Promise<Operation>;
-  /**
-   * What a scan with `files_apart` has found, in pieces. It is kept until it was read to its end, the pool is scanned so again, or the
-   * agent ends; then operation_not_found: the pool is to be scanned anew.
-   */
-  scannedFiles(
-    request: DeepPartial<ScannedFilesRequest>,
-    options?: CallOptions & CallOptionsExt,
-  ): AsyncIterable<ScannedFilesResponse>;
   /** The backup files of a pool as last seen; cheap. */
   listFiles(request: DeepPartial<ListFilesRequest>, options?: CallOptions & CallOptionsExt): Promise<ListFilesResponse>;
+  /**
+   * The same in pieces, however many there are: after a scan at least what that has found. A pool that is not there is refused, and one that
+   * this run of the agent has not looked at yet is looked at before.
+   */
+  streamFiles(
+    request: DeepPartial<ListFilesRequest>,
+    options?: CallOptions & CallOptionsExt,
+  ): AsyncIterable<ListFilesResponse>;
 }
 
 type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
