@@ -34,7 +34,7 @@ class Scan {
         },
       },
       backupFiles: {
-        found: () => Object.assign(this.files, { count: this.files.length }),
+        found: () => Object.assign(this.files, { count: this.files.length, damaged: [] }),
         skipped: () => [],
         hasLookedAt: () => this.reads > 0,
       },

@@ -122,6 +122,7 @@ interface ReadFile {
 /** Files of a pool, in the order of their paths. */
 export interface FoundFiles extends Iterable<BackupFile> {
   count: number;
+  damaged: readonly Pick<BackupFile, 'filename' | 'damage'>[];
 }
 
 /** libvirt takes no larger definition of a domain. */
@@ -164,6 +165,9 @@ export class BackupFiles {
     const isOwner = (entry: Entry) => owners.get(entry.ownId) === entry;
     return {
       count: entries.length,
+      damaged: entries.flatMap(({ filename, read }) =>
+        read?.damage ? { filename, damage: read.damage } : [],
+      ),
       *[Symbol.iterator]() {
         for (const entry of entries) yield recordOf(entry, isOwner(entry));
       },
@@ -197,7 +201,9 @@ export class BackupFiles {
   async refresh(pool: Place, options: RefreshOptions): Promise<boolean> {
     const directory = join(pool.path, BACKUPS_DIR);
     // What comes in while the directory is read, by another refresh, need not be in this listing.
-    const before = [...this.#entries].filter(([, entry]) => entry.poolId === pool.id).map(([path]) => path);
+    const before = [...this.#entries.values()]
+      .filter(entry => entry.poolId === pool.id)
+      .map(({ path }) => path);
     const { names, skipped, isCut } = await listBackupPaths(directory, this.#limits);
     const present = new Set(names.map(name => join(directory, name)));
     // what a listing that was cut does not have may well be there

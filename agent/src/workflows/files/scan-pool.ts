@@ -15,7 +15,7 @@ export interface Scanned {
 export function scanPool(scan: (signal: AbortSignal) => Promise<Scanned>, isApart: boolean): Workflow {
   return async context => {
     const { files, skipped } = await context.step('scan', () => scan(context.signal));
-    for (const { filename, damage } of files) if (damage !== '') context.warn(`${filename}: ${damage}`);
+    for (const { filename, damage } of files.damaged) context.warn(`${filename}: ${damage}`);
     for (const { filename, reason } of skipped)
       context.warn(filename === '' ? reason : `${filename}: ${reason}`);
     context.commit(
