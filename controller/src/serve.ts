@@ -96,6 +96,7 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
       peers?.closeAllConnections();
       await services.stopNodes();
       await stopJanitor();
+      await services.audit.settled();
       await db.destroy();
       await turn?.end();
     },

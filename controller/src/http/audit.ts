@@ -11,7 +11,7 @@ export function registerAudit(app: App, services: Services): void {
     if (!isAudited(request) || written.has(request)) return;
     written.add(request);
     try {
-      await writeRecords(services, request, reply);
+      await services.audit.during(writeRecords(services, request, reply));
     } catch (error) {
       services.log.error('audit record not written', { error, request_id: request.id });
     }

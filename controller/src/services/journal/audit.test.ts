@@ -82,6 +82,21 @@ test('of many guesses from one place nothing is written at once that would tell 
   ]);
 });
 
+test('what is being written when the controller ends is waited for', async () => {
+  const began = Promise.withResolvers<void>();
+  const written: string[] = [];
+  const write = async (name: string) => {
+    await began.promise;
+    written.push(name);
+    if (name === 'other') throw new Error('disk full');
+  };
+  const all = ['one', 'other'].map(name => audit.during(write(name)));
+  const settled = audit.settled().then(() => written.length);
+  began.resolve();
+  await expect(Promise.all(all)).rejects.toThrow('disk full');
+  expect(await settled).toBe(2);
+});
+
 const many = () => new AuditService(db, { audit_records: 1_000_000, audit_days: 730 });
 
 /** What stands of a user's refused logins: where from, how often. */

@@ -100,6 +100,7 @@ export class AuditService {
   readonly #refusals = new RepeatedRefusals();
   readonly #daily = new DailyRefusals();
   readonly #strangers: Strangers;
+  readonly #pending = new Set<Promise<void>>();
   #sinceCut = 0;
 
   /** @param keep the oldest records go when there are more, or when they are older */
@@ -108,6 +109,17 @@ export class AuditService {
     this.#maxRecords = keep.audit_records;
     const perDay = Math.floor((keep.audit_records * STRANGERS_PART) / keep.audit_days);
     this.#strangers = new Strangers(Math.max(STRANGERS_RECORDS_PER_DAY, perDay));
+  }
+
+  /** Settles as this does, which writes records after an answer is out. */
+  during(writing: Promise<void>): Promise<void> {
+    this.#pending.add(writing);
+    return writing.finally(() => this.#pending.delete(writing));
+  }
+
+  /** Nothing is being written any more. */
+  async settled(): Promise<void> {
+    while (this.#pending.size > 0) await Promise.allSettled(this.#pending);
   }
 
   /** Writes a record, or counts it when there is a record of the same refusal. */
