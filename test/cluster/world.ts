@@ -23,8 +23,8 @@ const PEER_PORT = 8444;
 /** Of all agents (`test/scale/agents.child.ts`). */
 const AGENT_PORTS: [number, number] = [20_000, 29_999];
 const WAIT_MS = 240_000;
-/** Of the simulated agents; nobody else listens there. */
-const AGENTS_HOST = '127.0.2.1';
+/** Of the simulated agents; nobody else listens there: each process that runs tests has one of its own (its pid has at most 22 bits). */
+const AGENTS_HOST = [127, 64 + (process.pid >> 16), (process.pid >> 8) & 255, process.pid & 255].join('.');
 
 export interface ClusterSize {
   controllers: number;
