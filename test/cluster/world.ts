@@ -19,6 +19,7 @@ import { RealNodes } from './real-nodes.ts';
 export const LEASE_S = 5;
 const PASSWORD = 'lab-Passw0rd';
 const HERE = '127.0.0.1';
+const CLIENT_PORT = 8443;
 const PEER_PORT = 8444;
 /** Of all agents (`test/scale/agents.child.ts`). */
 const AGENT_PORTS: [number, number] = [20_000, 29_999];
@@ -110,7 +111,8 @@ export class ClusterWorld {
     return makeController({
       dir: join(this.dir, `c${number}`),
       host,
-      ...(network && { inside: network.inside(number) }),
+      // of no agent: a cut from those must not be one from the clients
+      ...(network && { port: CLIENT_PORT, inside: network.inside(number) }),
       password: PASSWORD,
       settings: {
         log_level: 'info',
