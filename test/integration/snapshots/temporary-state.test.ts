@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, rmSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
-import { VirtkeepError } from '@virtkeep/shared/errors';
+import { hasKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import { NO_OTHER_NODES } from '../../../agent/src/other-nodes.ts';
@@ -100,7 +100,7 @@ describe('the temporary state of a backup', () => {
         expect({ left, log: said }).toEqual({ left: [], log: expect.anything() });
         expect(await lab.contents(guest)).toEqual(contents);
       };
-      return { test, ask, removed, id, giveUp: () => agent.abort(), isMerged };
+      return { test, ask, removed, id, agent, isMerged };
     };
 
     test('is merged by another job', async () => {
@@ -112,12 +112,14 @@ describe('the temporary state of a backup', () => {
 
     test('is told when it is one below the top that an agent before this one began, and merged later', async () => {
       // the agent goes before it loses patience, and before the job ends, on however busy a machine
-      const { removed, ask, test, giveUp, id, isMerged } = await standsStill('below another state', {
+      const { removed, ask, test, agent, id, isMerged } = await standsStill('below another state', {
         bandwidthMiB: SLOWEST_MIB,
         stalledJobPatienceMs: 600_000,
       });
-      giveUp();
-      await expect(removed).rejects.toMatchObject({ name: 'AbortError' });
+      agent.abort();
+      // by what it does at that moment it is a call of libvirt that ends, or what comes between two
+      const end: unknown = await removed.catch((error: unknown) => error);
+      expect(hasKey(end, 'canceled') ? agent.signal.reason : end).toMatchObject({ name: 'AbortError' });
       await expect(removeTemporary(test, { stalledJobPatienceMs: 2_000 })).rejects.toMatchObject({
         msgKey: 'merge_failed',
         params: { reason: expect.stringContaining('stands still') },
