@@ -8,12 +8,15 @@ import { type TestServer, testServer } from './test-server.ts';
 let server: TestServer;
 let url: string;
 let hangUp: AbortController;
+/** What nobody holds is collected, and its connection ends with it. */
+let opened: Response[];
 
 beforeEach(async () => {
   server = await testServer([eventRoutes], { limits: { event_streams: 2 } });
   await server.app.listen({ host: '127.0.0.1', port: 0 });
   url = `http://127.0.0.1:${(server.app.server.address() as AddressInfo).port}/api/events/stream/`;
   hangUp = new AbortController();
+  opened = [];
 });
 
 afterEach(async () => {
@@ -27,7 +30,9 @@ async function open(lastId?: string, authorization = server.authorization) {
     authorization,
     ...(lastId === undefined ? {} : { 'last-event-id': lastId }),
   };
-  return fetch(url, { headers, signal: hangUp.signal });
+  const response = await fetch(url, { headers, signal: hangUp.signal });
+  opened.push(response);
+  return response;
 }
 
 /** Reads until the text fits. */

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
+import { clockStopped } from '../../auth/stopped-clock.ts';
 import type { Database } from '../../store/schema.ts';
 import { openTestDatabase } from '../../store/test-database.ts';
 import { type AuditEntry, AuditService, requestJson } from './audit.ts';
@@ -62,25 +63,28 @@ test('whoever guesses at ever other names fills the audit from no place, and fro
   expect((await audit.list({ descending: false, limit: 1000, offset: 0 })).count).toBeLessThan(250);
 });
 
-test('of many guesses from one place nothing is written at once that would tell which names there are', async () => {
-  audit = many();
-  for (let name = 0; name < 21; name += 1) await guess(name);
-  await guess(30, '10.0.0.1', { userId: 'u', username: 'u' });
-  await guess(31, '10.0.0.1', { status: 429, userId: 'u', username: 'u', entityId: 'u' });
-  await guess(32, '10.0.0.1', { status: 429 });
-  const written = () => db.selectFrom('audit').selectAll().orderBy('sequence').execute();
-  expect((await written()).slice(20).map(row => [row.username, row.entity_id])).toEqual([
-    ['(several)', null],
-    ['(several)', null],
-  ]);
-  await audit.flush();
-  expect((await written()).slice(20).map(row => [row.username, row.status, row.count])).toEqual([
-    ['(several)', 401, 2],
-    ['u', 401, 1],
-    ['u', 429, 1],
-    ['(several)', 429, 2],
-  ]);
-});
+test(
+  'of many guesses from one place nothing is written at once that would tell which names there are',
+  clockStopped(async () => {
+    audit = many();
+    for (let name = 0; name < 21; name += 1) await guess(name);
+    await guess(30, '10.0.0.1', { userId: 'u', username: 'u' });
+    await guess(31, '10.0.0.1', { status: 429, userId: 'u', username: 'u', entityId: 'u' });
+    await guess(32, '10.0.0.1', { status: 429 });
+    const written = () => db.selectFrom('audit').selectAll().orderBy('sequence').execute();
+    expect((await written()).slice(20).map(row => [row.username, row.entity_id])).toEqual([
+      ['(several)', null],
+      ['(several)', null],
+    ]);
+    await audit.flush();
+    expect((await written()).slice(20).map(row => [row.username, row.status, row.count])).toEqual([
+      ['(several)', 401, 2],
+      ['u', 401, 1],
+      ['u', 429, 1],
+      ['(several)', 429, 2],
+    ]);
+  }),
+);
 
 test('what is being written when the controller ends is waited for', async () => {
   const began = Promise.withResolvers<void>();
@@ -106,21 +110,24 @@ const toldOf = async (user: string) =>
   );
 const ADMIN = { userId: 'a', username: 'admin', entityId: 'a', subject: 'admin' };
 
-test('at whom one guesses is told, whatever is done first to hide it', async () => {
-  audit = many();
-  for (let name = 0; name < 30; name += 1) await guess(name);
-  for (let time = 0; time < 5; time += 1) await guess(0, '10.0.0.1', ADMIN);
-  expect(await toldOf('admin')).toEqual([['(several)', 401, 5, 'a']]);
-  for (let place = 0; place < 100; place += 1) await guess(place, `2001:db8:0:${place}::1`);
-  for (let time = 0; time < 7; time += 1) await guess(0, '10.9.0.1', ADMIN);
-  await guess(0, '10.9.0.1', { ...ADMIN, status: 429 });
-  expect(await toldOf('admin')).toEqual([
-    ['(several)', 401, 12, 'a'],
-    ['(several)', 429, 1, 'a'],
-  ]);
-  await guess(0, '10.9.0.2', ADMIN);
-  expect((await toldOf('admin'))[0]).toEqual(['(several)', 401, 13, 'a']);
-});
+test(
+  'at whom one guesses is told, whatever is done first to hide it',
+  clockStopped(async () => {
+    audit = many();
+    for (let name = 0; name < 30; name += 1) await guess(name);
+    for (let time = 0; time < 5; time += 1) await guess(0, '10.0.0.1', ADMIN);
+    expect(await toldOf('admin')).toEqual([['(several)', 401, 5, 'a']]);
+    for (let place = 0; place < 100; place += 1) await guess(place, `2001:db8:0:${place}::1`);
+    for (let time = 0; time < 7; time += 1) await guess(0, '10.9.0.1', ADMIN);
+    await guess(0, '10.9.0.1', { ...ADMIN, status: 429 });
+    expect(await toldOf('admin')).toEqual([
+      ['(several)', 401, 12, 'a'],
+      ['(several)', 429, 1, 'a'],
+    ]);
+    await guess(0, '10.9.0.2', ADMIN);
+    expect((await toldOf('admin'))[0]).toEqual(['(several)', 401, 13, 'a']);
+  }),
+);
 
 test('a day of guesses from everywhere pushes nothing out of the audit that is to be kept for years', async () => {
   jest.useFakeTimers({

@@ -431,7 +431,7 @@ test('a node that never says what is free does not keep the backups of the other
   for (const timeout of timeouts) timeout.abort();
   await room.scheduler.settled();
   expect(room.removed).toEqual([]);
-}, 20_000);
+});
 
 /** Calls that get no answer have taken too long at once. */
 function timeoutsAtOnce(): void {
@@ -518,7 +518,7 @@ test('a node that does not answer the start of a backup does not keep the backup
   answer.resolve();
   await room.scheduler.settled();
   expect(room.written.toSorted()).toEqual(['a', 'b', 'x', 'y']);
-}, 20_000);
+});
 
 test('a tick does not wait for a node that does not answer the start of a backup, when others of its run are looked after', async () => {
   room.vms.set('a', { nodeId: 'n1', gb: 1 }).set('b', { nodeId: 'n2', gb: 1 });
@@ -544,7 +544,7 @@ test('a tick does not wait for a node that does not answer the start of a backup
   expect(room.written).toEqual(['x', 'y', 'z']);
   answer.resolve();
   await room.scheduler.settled();
-}, 20_000);
+});
 
 test('the scan of a pool that does not begin does not keep the scans of other pools waiting', async () => {
   const answer = Promise.withResolvers<void>();
@@ -561,4 +561,4 @@ test('the scan of a pool that does not begin does not keep the scans of other po
   answer.resolve();
   await room.scheduler.settled();
   expect(begun.toSorted()).toEqual(['p1', 'p2']);
-}, 20_000);
+});
