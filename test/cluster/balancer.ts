@@ -3,7 +3,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const LOOK_MS = 500;
-const ANSWER_MS = 1500;
+const ANSWER_MS = 10_000;
 
 export interface Backend {
   host: string;

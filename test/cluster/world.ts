@@ -15,7 +15,7 @@ import { Balancer } from './balancer.ts';
 import type { ControllerNetwork, Cut } from './network.ts';
 import { RealNodes } from './real-nodes.ts';
 
-/** A controller that is silent for so long has lost its turn, s. */
+/** A controller that is silent for so long has lost its turn, unless told otherwise, s. */
 export const LEASE_S = 5;
 const PASSWORD = 'lab-Passw0rd';
 const HERE = '127.0.0.1';
@@ -32,6 +32,8 @@ export interface ClusterSize {
   /** Simulated ones. */
   nodes: number;
   vms: number;
+  /** Else as short as `LEASE_S`, in which a renewal must be on a disk that other tests keep busy, and the server may be killed. */
+  leaseS?: number;
   /** Also two that are none. */
   hasRealNodes?: boolean;
   /** In which each of them is apart, and the database has a follower; absent: all on this machine. */
@@ -53,6 +55,7 @@ export class ClusterWorld {
   #network: ControllerNetwork | undefined;
   #follower: TestPostgres | undefined;
   #databasePort = 0;
+  #leaseS = LEASE_S;
   #peerPort = 0;
   /** Logged in, by the load balancer. */
   admin!: Rest;
@@ -62,9 +65,18 @@ export class ClusterWorld {
   /** Of those that are started again when they end. */
   #isKept = false;
 
-  async start({ controllers, nodes, vms, network, hasRealNodes = false }: ClusterSize): Promise<void> {
+  async start({
+    controllers,
+    nodes,
+    vms,
+    network,
+    leaseS,
+    hasRealNodes = false,
+  }: ClusterSize): Promise<void> {
     this.#network = network;
-    this.postgres = await TestPostgres.start({ isDurable: true, isFollowed: true, password: PASSWORD });
+    this.#leaseS = leaseS ?? LEASE_S;
+    const isDurable = leaseS === undefined;
+    this.postgres = await TestPostgres.start({ isDurable, isFollowed: true, password: PASSWORD });
     await this.postgres.ask('create database virtkeep');
     if (network) await this.#shareDatabase(network);
     for (let number = 1; number <= controllers; number += 1) this.controllers.push(await this.#make(number));
@@ -121,7 +133,7 @@ export class ClusterWorld {
           key_file: join(this.dir, 'cluster.key'),
           peer: { host, port: this.#peerPort },
           address: host,
-          lease_s: LEASE_S,
+          lease_s: this.#leaseS,
         },
         limits: { requests_per_minute: 10_000_000, event_loop_delay_ms: 3_600_000 },
         shutdown_drain_s: 5,

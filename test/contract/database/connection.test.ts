@@ -122,7 +122,8 @@ describe('a connection', () => {
     const connections = sql<{
       number: number;
     }>`select count(*) as number from pg_stat_activity where application_name = 'refused-one'`;
-    while ((await connections.execute(connect())).rows[0]!.number > 0);
+    const watching = connect();
+    while ((await connections.execute(watching)).rows[0]!.number > 0);
     expect(await one(db)).toBe(1);
     expect(admitted).toBe(3);
   });

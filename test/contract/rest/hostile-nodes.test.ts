@@ -176,13 +176,16 @@ describe('a machine in the place of a node', () => {
       await redeem(rest, { token: text, nodeId: agent.id, port, csrPem: request.csrPem })
     ).body;
     await agent.stop();
+    await status(rest, agent.id, 'FAILED');
     await agent.start(tls); // the answer was lost, or the agent not started anew
     await status(rest, agent.id, 'ACTIVE');
     await agent.stop();
+    await status(rest, agent.id, 'FAILED');
     const certificatePem = certificate_pem + rest.ca.certificatePem;
     await agent.start({ ...tls, certificatePem, privateKeyPem: request.privateKeyPem });
     await status(rest, agent.id, 'ACTIVE');
     await agent.stop();
+    await status(rest, agent.id, 'FAILED');
     await agent.start(tls);
     await refused('a newer one has replaced');
     expect((await rest.call('GET', `/api/nodes/${agent.id}/`)).body.status).toBe('FAILED');

@@ -57,7 +57,7 @@ test('one whose certificate is revoked while it is connected is lost with its ta
   const { serialNumber: serial } = new X509Certificate(certificatePem);
   expect((await rest.call('POST', '/api/certificates/revoke/', { body: { serial } })).status).toBe(200);
   const task = async () => (await rest.call('GET', `/api/tasks/${scan.body._task.id}/`)).body.status;
-  await until(async () => (await task()) === 'LOST', 10_000);
+  await until(async () => (await task()) === 'LOST');
   const { results } = (await rest.call('GET', '/api/events/?limit=100')).body;
   expect(results).toContainEqual(expect.objectContaining({ message: 'Node n1 is not reachable' }));
   expect((await rest.call('POST', `/api/nodes/${one.id}/remove/`, { body: {} })).status).toBe(200);

@@ -188,6 +188,7 @@ describe('data pools', () => {
     await until(
       async () => (await rest.call('GET', `/api/data-pools/?node=${two.agent.id}`)).body.count === 1,
     );
+    await until(async () => (await rest.call('GET', `/api/data-pools/${own.id}/`)).status === 200);
     const { body } = await rest.call('GET', `/api/data-pools/${id}/`);
     expect(body).toMatchObject({
       status: 'ACTIVE',

@@ -167,7 +167,9 @@ describe('library upload', () => {
   test('after Ctrl-C nothing of it stays', async () => {
     hangsAfter = MiB;
     const stop = (child: ChildProcess) =>
-      void until(() => names().some(name => name.endsWith('.upload'))).then(() => child.kill('SIGINT'));
+      void until(() => names().some(name => name.endsWith('.upload')))
+        .then(() => child.kill('SIGINT'))
+        .catch(() => child.kill());
     const done = await started(stop, 'library', 'upload', '--pool', pool.name, atHome('shop.ova'));
     expect(done).toMatchObject({ code: 130, stdout: '', stderr: 'shop.ova: stopped; nothing of it stays\n' });
     await left([]);

@@ -291,8 +291,10 @@ describe('in parts (tus)', () => {
     expect(await keyOf(await patch(at, 0, BYTES))).toEqual([409, 'upload_busy']);
     cut();
     await until(async () => (await offsetOf(at)) > 0);
-    const offset = await offsetOf(at);
-    await until(async () => (await patch(at, offset, BYTES.subarray(offset))).status === 204);
+    await until(async () => {
+      const offset = await offsetOf(at);
+      return (await patch(at, offset, BYTES.subarray(offset))).status === 204;
+    });
     expect(readFileSync(join(backups(), 'a.tar')).equals(BYTES)).toBe(true);
     await left(['a.tar']);
   });
