@@ -70,6 +70,12 @@ export class Guest {
     return Object.fromEntries(text.split('\n').map(line => line.trim().split(/\s+/, 2) as [string, string]));
   }
 
+  /** Takes a disk from the running guest and its definition: virsh does not wait until a busy guest has let go of it. */
+  async withoutDisk(target: string): Promise<void> {
+    await this.node.virsh('detach-disk', this.name, target, '--live', '--config');
+    await waitFor(`${target} to go`, async () => !(target in (await this.disks())), 120_000);
+  }
+
   /** Pid of its QEMU process, undefined when it is off. Stays the same as long as the guest was not restarted. */
   qemuPid(): number | undefined {
     const flag = new RegExp(`guest=${this.name},`);

@@ -30,7 +30,13 @@ export function openFilesOf(domainId: string): string[] {
   const qemu = listProcesses().find(({ command }) => command.includes(`-uuid ${domainId}`));
   if (qemu === undefined) throw new Error(`no QEMU runs for ${domainId}`);
   const directory = `/proc/${qemu.pid}/fd`;
-  return readdirSync(directory).map(descriptor => readlinkSync(`${directory}/${descriptor}`));
+  return readdirSync(directory).flatMap(descriptor => {
+    try {
+      return readlinkSync(`${directory}/${descriptor}`);
+    } catch {
+      return []; // closed meanwhile
+    }
+  });
 }
 
 /** Mount namespace of a process; undefined when the process is gone. */

@@ -100,7 +100,7 @@ const starts: [string, (id: string) => Promise<Operation>][] = [
 ];
 
 async function ended(id: string): Promise<Operation> {
-  for await (const { operation } of runner.watch(0, id, AbortSignal.timeout(20_000)))
+  for await (const { operation } of runner.watch(0, id, AbortSignal.timeout(240_000)))
     if (operation!.state !== OperationState.RUNNING) return operation!;
   throw new Error('the stream ended before the operation');
 }

@@ -36,7 +36,7 @@ function ask(answers: { domain?: Answer; file?: Answer }, { shared = true, prove
     otherNodes: { whoUses },
   };
   const question = { domainId: OWN, paths: [path || join(directory, 'a.qcow2')], proven };
-  return useElsewhere(dependencies, question, AbortSignal.timeout(5_000));
+  return useElsewhere(dependencies, question, AbortSignal.timeout(240_000));
 }
 
 const BY = { kind: 'used', by: 'the domain vm on the node two' };

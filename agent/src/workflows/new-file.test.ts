@@ -75,7 +75,7 @@ class Run {
     for (const effect of effects.toReversed())
       await undo(
         effect,
-        AbortSignal.timeout(10_000),
+        AbortSignal.timeout(240_000),
         text => told.push(text),
         () => {},
       );
@@ -147,7 +147,7 @@ test('one that is held is written itself, whatever was put in its place meanwhil
   const { file } = await makeHeldFile(new Run().context, at('spare'), false);
   renameSync(at('spare'), at('away'));
   symlinkSync(at('victim'), at('spare'));
-  const signal = AbortSignal.timeout(20_000);
+  const signal = AbortSignal.timeout(240_000);
   await createImage(nameOf(file), { format: 'qcow2', virtualSize: 1 << 20, signal });
   await file.close();
   expect(readFileSync(at('victim'), 'utf8')).toBe('as it was');
@@ -157,7 +157,7 @@ test('one that is held is written itself, whatever was put in its place meanwhil
 test('what qemu-img makes in its place is the same file', async () => {
   const run = new Run();
   await run.make('a.qcow2');
-  const signal = AbortSignal.timeout(20_000);
+  const signal = AbortSignal.timeout(240_000);
   await createImage(at('a.qcow2'), { format: 'qcow2', virtualSize: 1 << 20, signal });
   await run.make('b.qcow2');
   await convertImage(at('a.qcow2'), at('b.qcow2'), { sourceFormat: 'qcow2', targetFormat: 'qcow2', signal });

@@ -27,7 +27,8 @@ describe('a frozen guest', () => {
     const again = 'qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run';
     const hook = `#!/bin/sh\n[ "$1" = freeze ] && (sleep 0.1; killall -9 qemu-ga; sleep 4; ${again}) </dev/null >/dev/null 2>&1 &\n`;
     await guest.sh(`printf '${hook}' > /tmp/hook; chmod +x /tmp/hook`);
-    const anew = `sleep 1; killall qemu-ga; sleep 1; touch /tmp/anew; ${again} -F/tmp/hook`;
+    // the answer that it has begun comes before
+    const anew = `sleep 10; killall qemu-ga; sleep 1; touch /tmp/anew; ${again} -F/tmp/hook`;
     await guest.background('/bin/sh', ['-c', anew]);
     const isAnew = () =>
       guest.sh('test -e /tmp/anew', 10_000).then(

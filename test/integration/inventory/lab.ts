@@ -88,7 +88,7 @@ export class InventoryLab {
   }
 
   newLink(): LibvirtLink {
-    const keepAlive = { intervalSec: 1, count: 3 };
+    const keepAlive = { intervalSec: 5, count: 5 };
     return new LibvirtLink({ uri: this.world.node.uri, keepAlive, log: logOf() });
   }
 

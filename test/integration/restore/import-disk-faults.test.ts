@@ -133,7 +133,7 @@ describe('a guest that has the disk when the import is cancelled', () => {
       expect.stringContaining(`The disk vdb (${vdb}) was left on web`),
     );
     expect(lab.rawOf(vdb!).subarray(0, 5).toString()).toBe('mine\n');
-    await alone.world.node.virsh('detach-disk', 'web', 'vdb', '--live', '--config');
+    await guest.withoutDisk('vdb');
     rmSync(vdb!);
     await expectNothing();
   });
@@ -158,7 +158,7 @@ describe('while it converts, somebody', () => {
     const { disk } = resultOf(operation, 'importDisk');
     expect(await guest.disks()).toMatchObject({ vdb: disk!.path });
     await (await guest.start()).waitForAgent();
-    await alone.world.node.virsh('detach-disk', 'web', 'vdb', '--live', '--config');
+    await guest.withoutDisk('vdb');
     rmSync(disk!.path);
   });
 
@@ -169,7 +169,7 @@ describe('while it converts, somebody', () => {
     );
     const { disk } = resultOf(operation, 'importDisk');
     for (const inactive of [false, true]) expect(await guest.xml(inactive)).toContain(disk!.path);
-    await alone.world.node.virsh('detach-disk', 'web', 'vdb', '--live', '--config');
+    await guest.withoutDisk('vdb');
     rmSync(disk!.path);
   });
 

@@ -164,7 +164,7 @@ describe('as a further disk', () => {
       expect(read).toContain(sha256(CONTENT));
       expect(running.qemuPid()).toBe(pid);
       for (const inactive of [false, true]) expect(await running.xml(inactive)).toContain(made!.path);
-      await alone.world.node.virsh('detach-disk', 'web', 'vdb', '--live', '--config');
+      await running.withoutDisk('vdb');
       rmSync(made!.path);
     },
   );
@@ -173,7 +173,7 @@ describe('as a further disk', () => {
     const { disk: made } = await imported(await lab.startFor(running, 'disk.vdi', { targetBus: 'scsi' }));
     expect(made!.targetDev).toBe('sda');
     expect(await readBy('sda')).toContain(sha256(CONTENT));
-    await alone.world.node.virsh('detach-disk', 'web', 'sda', '--live', '--config');
+    await running.withoutDisk('sda');
     rmSync(made!.path);
     const before = lab.made();
     const operation = await alone.ended(await lab.startFor(running, 'disk.vdi', { targetBus: 'sata' }));

@@ -167,9 +167,9 @@ describe('as a new VM', () => {
     const guest = await lab.world.defineTiny();
     await (await guest.start()).waitForAgent();
     await guest.sh(
-      'echo kept > /tmp/in-memory-only; (sleep 1; killall qemu-ga; read go < /dev/ttyS0; qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run) >/dev/null 2>&1 </dev/null &',
+      'echo kept > /tmp/in-memory-only; (read die < /dev/ttyS0; killall qemu-ga; read go < /dev/ttyS0; qemu-ga -m virtio-serial -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run) >/dev/null 2>&1 </dev/null &',
     );
-    await guest.waitForNoAgent();
+    await guest.typing('die\n', () => guest.waitForNoAgent());
     const { file, manifest } = await lab.backup(guest, { compress: true });
     expect(manifest.states[0].consistency).toBe('memory');
     await guest.destroy();

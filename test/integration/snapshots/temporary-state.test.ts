@@ -133,7 +133,7 @@ describe('the temporary state of a backup', () => {
     test('is told when its job cannot be ended, and merged later', async () => {
       const { test, ask, removed, id, isMerged } = await standsStill('at the top', {
         bandwidthMiB: SLOWEST_MIB,
-        stalledJobPatienceMs: 5_000,
+        stalledJobPatienceMs: 20_000,
       });
       await ask('job-pause', { id });
       await expect(removed).rejects.toMatchObject({ msgKey: 'merge_failed' });

@@ -40,7 +40,7 @@ async function restoreBeside(xml: string, { keepIdentity = true, named = [] as s
       named,
       claimant: { domainId: 'restored', domainName: 'restored' },
     },
-    { claim: () => {}, signal: AbortSignal.timeout(5_000) },
+    { claim: () => {}, signal: AbortSignal.timeout(240_000) },
   );
   return { ...found, listed };
 }

@@ -55,7 +55,7 @@ async function useOfLayer(shown: Shown) {
     cloneOf: async () => undefined,
   };
   const thing = { kind: 'file', poolId: pool.id, path: 'layer' } as const;
-  const [answer] = await findUses(dependencies, [thing], AbortSignal.timeout(5_000));
+  const [answer] = await findUses(dependencies, [thing], AbortSignal.timeout(240_000));
   return answer;
 }
 

@@ -50,7 +50,7 @@ async function settle(answer: Answer, pending: PendingAnswers): Promise<string[]
   const state = { domainId: '11111111-2222-4333-8444-555555555555', name: 'virtkeep-tmp-1', overlays };
   const told: string[] = [];
   const warn = (text: string) => told.push(text);
-  const signal = AbortSignal.timeout(20_000);
+  const signal = AbortSignal.timeout(240_000);
   await settleForgotten(dependencies, state, { signal, warn, settle: left => pending.settle(left, warn) });
   return told;
 }

@@ -62,7 +62,7 @@ async function disksOf({
     pools: async () => [samplePool('one', { path: directory, shared })],
     otherNodes: { whoUses: async (things: readonly unknown[]) => things.map(() => answer) },
   } as unknown as GuestOperations;
-  const found = await requireOff(operations, domain, 'changed', AbortSignal.timeout(20_000));
+  const found = await requireOff(operations, domain, 'changed', AbortSignal.timeout(240_000));
   return found.disks.map(({ targetDev }) => targetDev);
 }
 
