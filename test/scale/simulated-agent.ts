@@ -38,11 +38,9 @@ import { type Result, resultFields } from '@virtkeep/shared/operation-result';
 import { type CallContext, createServer, type Server, ServerError, Status } from 'nice-grpc';
 import { errorDetailsServerMiddleware } from 'nice-grpc-error-details';
 import { epochMiddleware } from '../../agent/src/grpc/epochs.ts';
+import { filePieces } from '../../agent/src/grpc/file-pieces.ts';
 import { peerInterceptor } from '../../agent/src/grpc/peer.ts';
 import { domainOf, idOf, nameOf, ownFiles, ownPool, poolsOf, SHARED_POOL, sharedFiles } from './seeded.ts';
-
-/** As an agent tells them. */
-const FILES_AT_ONCE = 100;
 
 export interface AgentTls {
   caPem: string;
@@ -260,14 +258,9 @@ export class SimulatedAgent {
     return { get: async ({ id }) => this.domain(this.#vmOf(id ?? '')) };
   }
 
-  async *#filesInPieces(poolId: string) {
-    const files = this.filesOf(poolId);
-    for (let at = 0; at < files.length; at += FILES_AT_ONCE)
-      yield { files: files.slice(at, at + FILES_AT_ONCE) };
-  }
-
   #poolService(): Partial<PoolServiceImplementation> {
     const pools = poolsOf(this.number);
+    const agent = this;
     return {
       list: async () => ({ pools }),
       get: async ({ id }) => pools.find(pool => pool.id === id)!,
@@ -287,7 +280,9 @@ export class SimulatedAgent {
           });
         return operation;
       },
-      streamFiles: ({ poolId }) => this.#filesInPieces(poolId!),
+      async *streamFiles({ poolId }) {
+        yield* filePieces(agent.filesOf(poolId!));
+      },
     };
   }
 

@@ -11,8 +11,8 @@ const BY_HAND = `
   DomainService/Get DomainService/List GuestService/GetInfo GuestService/ListCommands Health/Check Health/Watch
   ImageService/List NodeService/AnswerQuestion NodeService/FindUses NodeService/GetInfo NodeService/WatchInventory
   NodeService/WatchQuestions
-  OperationService/Get OperationService/List OperationService/Watch PoolService/Get PoolService/List PoolService/ListFiles PoolService/StreamFiles
-  ServerReflection/ServerReflectionInfo SnapshotService/List
+  OperationService/Get OperationService/List OperationService/Watch PoolService/Get PoolService/List PoolService/ListFiles
+  PoolService/StreamFiles ServerReflection/ServerReflectionInfo SnapshotService/List
 `;
 
 test('every method is told but those that only list or follow', () => {

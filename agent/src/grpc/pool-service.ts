@@ -1,6 +1,5 @@
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type {
-  BackupFile,
   ListFilesResponse,
   Pool,
   PoolServiceImplementation,
@@ -21,10 +20,8 @@ import {
 import type { WorkflowDependencies } from '../workflows/dependencies.ts';
 import { scanPool } from '../workflows/files/scan-pool.ts';
 import { requireDescription } from './fields.ts';
+import { filePieces } from './file-pieces.ts';
 import { poolEntities, startOperation } from './start-operation.ts';
-
-/** Archives with a large manifest make a message of some MiB of so many. */
-const FILES_AT_ONCE = 100;
 
 export interface PoolServiceOptions {
   inventory: Inventory;
@@ -115,14 +112,7 @@ async function* streamFiles(
   await poolById(inventory, poolId);
   if (!backupFiles.hasLookedAt(poolId)) await inventory.refreshFiles(poolId, { signal, thorough: false });
   await requireThere(workflows, poolId, signal);
-  let files: BackupFile[] = [];
-  for (const file of backupFiles.found(poolId)) {
-    files.push(file);
-    if (files.length < FILES_AT_ONCE) continue;
-    yield { files };
-    files = [];
-  }
-  if (files.length > 0) yield { files };
+  yield* filePieces(backupFiles.found(poolId));
 }
 
 /** @throws VirtkeepError pool_not_found, pool_not_active, pool_not_mounted: unless it is one of devices alone, which never has files */

@@ -152,15 +152,15 @@ describe('a backup', () => {
     const { tasks } = large.rest.services;
     const askedUntil = async (last: number) => {
       const asked = await statements.during(async () => {
-        for (let percent = last - 14; percent <= last; percent += 1) agent.progress(id, percent);
+        for (let told = 1; told <= 50; told += 1) agent.progress(id, last - 15 + Math.ceil((told * 15) / 50));
         await large.when(() => tasks.progressOf(id) >= last);
       });
       // the place in the stream is written now and then
       return asked.filter(text => /"(tasks|task_entities|events|users)"/.test(text));
     };
     // progress itself is written every few seconds: not during each of these
-    const asked = [await askedUntil(20), await askedUntil(35), await askedUntil(50)];
-    expect(asked.some(some => some.length === 0) ? [] : asked).toEqual([]);
+    const rounds = [await askedUntil(20), await askedUntil(35), await askedUntil(50)];
+    expect(rounds.toSorted((a, b) => a.length - b.length)[0]).toEqual([]);
     expect((await taskOf(large, id)).progress).toBe(50);
     await large.rest.services.tasks.flush();
     const row = await large.rest.services.db

@@ -13,7 +13,9 @@ afterAll(dir.remove);
 
 const SEED = Number(process.env.VIRTKEEP_VMA_SEED ?? Date.now() % 1_000_000);
 const TIMES = Number(process.env.VIRTKEEP_VMA_TIMES ?? 500);
-const MAX_MS = 60_000;
+/** Of processor time; a disk that is busy counts for nothing. */
+const MAX_MS = 5_000;
+const PATIENCE_MS = 60_000;
 
 test(`${TIMES} random changes end with an answer or an error of the table (VIRTKEEP_VMA_SEED=${SEED})`, async () => {
   const small = { 'drive-scsi0': someContent(400_384), 'drive-ide1': someContent(65_536, 4) };
@@ -37,7 +39,7 @@ test(`${TIMES} random changes end with an answer or an error of the table (VIRTK
     const packed = Buffer.from(pack(cut));
     if (packed.length > 0 && random(4) === 0) changed(packed, random(packed.length), random);
     const where = `change ${time}: VIRTKEEP_VMA_SEED=${SEED + time} VIRTKEEP_VMA_TIMES=1`;
-    const began = Date.now();
+    const began = process.cpuUsage();
     try {
       await walked(packed);
       ends.taken++;
@@ -46,7 +48,8 @@ test(`${TIMES} random changes end with an answer or an error of the table (VIRTK
         throw new Error(where, { cause: error });
       ends.refused++;
     }
-    if (Date.now() - began > MAX_MS) throw new Error(`too slow: ${where}`);
+    const { user, system } = process.cpuUsage(began);
+    if ((user + system) / 1000 > MAX_MS) throw new Error(`too slow: ${where}`);
   }
   expect(Math.min(ends.taken, ends.refused)).toBeGreaterThan(TIMES / 50 - 1);
 }, 1_800_000);
@@ -64,7 +67,7 @@ function changed(bytes: Buffer, at: number, random: (below: number) => number): 
 async function walked(bytes: Buffer): Promise<void> {
   const path = dir.at('mutated');
   await writeFile(path, bytes);
-  const archive = await openVma(path, AbortSignal.timeout(MAX_MS));
+  const archive = await openVma(path, AbortSignal.timeout(PATIENCE_MS));
   try {
     for await (const { device, offset, bytes: part } of archive.data())
       expect(offset + part.length).toBeLessThanOrEqual(device.sizeBytes);
