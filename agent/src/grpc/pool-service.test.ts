@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test } from '@jest/globals';
 import { BackupFile } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { MiB } from '@virtkeep/shared/units';
 import type { CallContext } from 'nice-grpc-common';
 import type { OperationRunner, StartOptions } from '../operations/runner.ts';
 import { samplePool } from '../pools/sample-pool.ts';
@@ -102,6 +103,8 @@ test('files that are asked for apart are counted by the result, and told in piec
   expect(await scan.pieces()).toEqual([100, 100, 50]);
   expect(await scan.pieces()).toEqual([100, 100, 50]);
   expect(scan.reads).toBe(1);
+  for (const at of [0, 3]) scan.files[at]!.manifestJson = ' '.repeat(4 * MiB);
+  expect(await scan.pieces()).toEqual([1, 3, 100, 100, 46]);
 });
 
 test('a pool that was not looked at since the agent started is, before its files are told', async () => {

@@ -146,6 +146,8 @@ export class BackupFiles {
   readonly #skipped = new Map<string, Skipped[]>();
   /** Pools of which all was looked at in this run. */
   readonly #looked = new Set<string>();
+  /** How often what was seen of a pool came to be in doubt: a look that was under way then vouches for nothing. */
+  readonly #losses = new Map<string, number>();
 
   constructor(readArchive: ReadArchive, limits?: ListLimits) {
     this.#readArchive = readArchive;
@@ -186,6 +188,7 @@ export class BackupFiles {
   /** It is not there: what is found in its place is not what it has. */
   lostSight(poolId: string): void {
     this.#looked.delete(poolId);
+    this.#losses.set(poolId, (this.#losses.get(poolId) ?? 0) + 1);
   }
 
   /** Files with a backup's name in a pool that could not be read at the last look. */
@@ -200,6 +203,7 @@ export class BackupFiles {
    */
   async refresh(pool: Place, options: RefreshOptions): Promise<boolean> {
     const directory = join(pool.path, BACKUPS_DIR);
+    const losses = this.#losses.get(pool.id);
     // What comes in while the directory is read, by another refresh, need not be in this listing.
     const before = [...this.#entries.values()]
       .filter(entry => entry.poolId === pool.id)
@@ -221,7 +225,7 @@ export class BackupFiles {
       if (this.#entries.delete(join(directory, name))) changed = true;
     const alone = images.filter(name => !parts.has(name));
     if (await this.#lookAtAll(pool, alone, options)) changed = true;
-    this.#looked.add(pool.id);
+    if (losses === this.#losses.get(pool.id)) this.#looked.add(pool.id);
     return changed;
   }
 
@@ -251,9 +255,13 @@ export class BackupFiles {
 
   /** Forgets the files of pools that are gone. */
   keepOnly(poolIds: ReadonlySet<string>): void {
-    for (const [path, entry] of this.#entries) if (!poolIds.has(entry.poolId)) this.#entries.delete(path);
-    for (const known of [this.#skipped, this.#looked])
-      for (const poolId of known.keys()) if (!poolIds.has(poolId)) known.delete(poolId);
+    for (const [path, { poolId }] of this.#entries) {
+      if (poolIds.has(poolId)) continue;
+      this.#entries.delete(path);
+      this.lostSight(poolId);
+    }
+    for (const poolId of this.#skipped.keys()) if (!poolIds.has(poolId)) this.#skipped.delete(poolId);
+    for (const poolId of this.#looked) if (!poolIds.has(poolId)) this.#looked.delete(poolId);
   }
 
   /** Two refreshes may look at one file at a time while others change it: the result of the later reading is kept, whichever ends last. */

@@ -214,6 +214,14 @@ describe('BackupFiles', () => {
     unlinkSync(at('a.tar'));
     expect(await backupFiles.refresh(place(), { signal })).toBe(true);
     expect(backupFiles.count(POOL_ID)).toBe(9);
+    expect(backupFiles.hasLookedAt(POOL_ID)).toBe(true);
+    const look = backupFiles.refresh(place(), { signal, fresh: true });
+    // its mount goes while it is looked at
+    backupFiles.lostSight(POOL_ID);
+    await look;
+    expect(backupFiles.hasLookedAt(POOL_ID)).toBe(false);
+    await backupFiles.refresh(place(), { signal });
+    expect(backupFiles.hasLookedAt(POOL_ID)).toBe(true);
     backupFiles.keepOnly(new Set([POOL_ID]));
     expect(backupFiles.files()).toHaveLength(9);
     backupFiles.keepOnly(new Set());

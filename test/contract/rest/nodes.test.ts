@@ -252,6 +252,26 @@ describe('data pools', () => {
     agent.whenStarted = () => {};
   });
 
+  test('lose no file that the scan has seen, and the node does not tell', async () => {
+    const pool = agent.setPool({});
+    await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);
+    const files = [agent.setFile({ poolId: pool.id }), agent.setFile({ poolId: pool.id })];
+    const statuses = () =>
+      Promise.all(files.map(async ({ id }) => (await rest.call('GET', `/api/library/${id}/`)).body.status));
+    agent.whenStarted = ({ kind, request }) => {
+      if (kind === 'scan_pool') agent.succeed(request.operationId, { files });
+    };
+    const scan = () => rest.call('POST', `/api/data-pools/${pool.id}/scan/`, { body: {} });
+    await scan();
+    expect(await statuses()).toEqual(['ACTIVE', 'ACTIVE']);
+    // its mount has come back, and what was known was forgotten meanwhile
+    agent.beforeFiles = () => void agent.scanned.set(pool.id, []);
+    await scan();
+    expect(await statuses()).toEqual(['ACTIVE', 'ACTIVE']);
+    agent.beforeFiles = () => {};
+    agent.whenStarted = () => {};
+  });
+
   test('are taken over when their scan ends while the node is away', async () => {
     const pool = agent.setPool({});
     await until(async () => (await rest.call('GET', `/api/data-pools/${pool.id}/`)).status === 200);

@@ -51,7 +51,7 @@ async function scan(
   const operation = newId();
   backupFiles.scanBegins(operation, pool);
   await meanwhile();
-  await backupFiles.scanned(pool, files, operation, sees);
+  await backupFiles.scanned(pool, { files, isWhole: true }, operation, sees);
 }
 
 /** Does each of two at each moment of the other, and looks at what comes of both. */
@@ -173,7 +173,7 @@ describe('a scan', () => {
   });
 
   test('that somebody else started, or that was begun before a restart, misses nothing', async () => {
-    await backupFiles.scanned('p', [], newId(), everywhere);
+    await backupFiles.scanned('p', { files: [], isWhole: true }, newId(), everywhere);
     expect(await statusOf('f')).toBe('ACTIVE');
   });
 });
@@ -191,7 +191,7 @@ describe('while the result of a scan is taken over', () => {
       for (let moment = 0; moment < MOMENTS; moment += 1) {
         const operation = newId();
         backupFiles.scanBegins(operation, 'p');
-        const taking = backupFiles.scanned('p', found, operation, everywhere);
+        const taking = backupFiles.scanned('p', { files: found, isWhole: true }, operation, everywhere);
         for (let count = 0; count < iterations; count += 1) await setImmediate();
         for (let turn = 0; turn < moment; turn += 1) await Promise.resolve();
         await Promise.all([taking, meanwhile()]);

@@ -65,6 +65,13 @@ export type PointWatcher = (domainIds: ReadonlySet<string>) => Promise<void>;
 
 export type FileListener = (id: string, action: 'created' | 'changed' | 'removed') => void;
 
+/** What a scan has found on a pool. */
+export interface ScannedFiles {
+  files: readonly BackupFile[];
+  /** What is not among them is not there. */
+  isWhole: boolean;
+}
+
 export class BackupFiles {
   /** Reading a file's row and writing it again is one turn, for one caller at a time: a change in between would be lost. */
   readonly #turns = new KeyedQueue();
@@ -298,12 +305,12 @@ export class BackupFiles {
   }
 
   /**
-   * All that a scan found on a pool. A file that it did not find is MISSING (a disk image is forgotten), unless a report about it came after the scan began,
+   * All that a scan found on a pool, as far as it could be told. A file that it did not find is MISSING (a disk image is forgotten), unless a report about it came after the scan began,
    * also while this takes its time; for a scan that somebody else started, such reports are not known. Busy files are left to their operations.
    */
   async scanned(
     poolId: string,
-    files: readonly BackupFile[],
+    { files, isWhole }: ScannedFiles,
     operation: string,
     sees: (poolId: string) => boolean,
   ): Promise<void> {
@@ -311,7 +318,7 @@ export class BackupFiles {
     const newer = own ?? this.#scans.begins(operation, poolId);
     try {
       const found = await this.#takeover.found(files, sees, newer);
-      if (own) await this.#takeover.missed(poolId, found, newer);
+      if (own && isWhole) await this.#takeover.missed(poolId, found, newer);
     } finally {
       this.#scans.ends(operation);
     }

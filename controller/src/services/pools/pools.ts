@@ -9,7 +9,7 @@ import { hasResult, resultOf } from '@virtkeep/shared/operation-result';
 import { MiB } from '@virtkeep/shared/units';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor } from '../../auth/principal.ts';
-import type { BackupFiles } from '../backup-files/backup-files.ts';
+import type { BackupFiles, ScannedFiles } from '../backup-files/backup-files.ts';
 import type { Inventory, PoolEntry } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
 import type { NodeTasks } from '../tasks/node-tasks.ts';
@@ -204,8 +204,10 @@ export class PoolService {
   }
 
   /** What the node has on the pool since this scan of it. @throws node_unreachable, pool_not_active, pool_not_mounted. */
-  async #filesOf(nodeId: string, poolId: string, operation: Operation): Promise<readonly BackupFile[]> {
-    if (!hasResult(operation, 'scanApart')) return resultOf(operation, 'scanPool').files;
+  async #filesOf(nodeId: string, poolId: string, operation: Operation): Promise<ScannedFiles> {
+    if (!hasResult(operation, 'scanApart'))
+      return { files: resultOf(operation, 'scanPool').files, isWhole: true };
+    const { count } = resultOf(operation, 'scanApart');
     const silence = new AbortController();
     const timer = setTimeout(() => silence.abort(), CALL_TIMEOUT_MS);
     const files: BackupFile[] = [];
@@ -221,7 +223,8 @@ export class PoolService {
     } finally {
       clearTimeout(timer);
     }
-    return files;
+    // fewer than the scan has seen: some were removed since, or the node does not see them just now
+    return { files, isWhole: files.length >= count };
   }
 
   /**
