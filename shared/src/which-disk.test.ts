@@ -1,6 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { Disk, Domain } from './gen/virtkeep/agent/v1/domain.ts';
-import { diskOf, whichAttachment, whichDisk } from './which-disk.ts';
+import { diskOf, knownDomains, whichAttachment, whichDisk } from './which-disk.ts';
 
 const disk = (id: string, path: string, backingChain: string[] = []) =>
   Disk.fromPartial({ id, path, backingChain });
@@ -29,7 +29,7 @@ describe('whichDisk', () => {
     ["the disk of its template's template", 'b1', 'c1'],
     ['a disk that stands on no template', 'c2', 'c2'],
   ])('of a thin clone, named by %s', (_, id, found) => {
-    expect(whichDisk(all, ask(id, 'c'))).toEqual({
+    expect(whichDisk(knownDomains(all), ask(id, 'c'))).toEqual({
       owner: clone,
       disk: clone.disks.find(own => own.id === found),
       thinClone: true,
@@ -37,21 +37,35 @@ describe('whichDisk', () => {
   });
 
   test('a thin clone without its template is known by its own id, its template without it by its own', () => {
-    expect(whichDisk([clone], ask('c1', 'c'))).toMatchObject({ owner: { id: 'c' }, thinClone: true });
-    expect(whichDisk([clone], ask('t1', 'c'))).toEqual({ fault: 'no_disk' });
-    expect(whichDisk([clone], ask('c1'))).toMatchObject({ owner: { id: 'c' }, thinClone: false });
-    expect(whichDisk([template], ask('t1'))).toMatchObject({ owner: { id: 't' } });
+    expect(whichDisk(knownDomains([clone]), ask('c1', 'c'))).toMatchObject({
+      owner: { id: 'c' },
+      thinClone: true,
+    });
+    expect(whichDisk(knownDomains([clone]), ask('t1', 'c'))).toEqual({ fault: 'no_disk' });
+    expect(whichDisk(knownDomains([clone]), ask('c1'))).toMatchObject({
+      owner: { id: 'c' },
+      thinClone: false,
+    });
+    expect(whichDisk(knownDomains([template]), ask('t1'))).toMatchObject({ owner: { id: 't' } });
   });
 
   test('not named, its disk is passed over for the one of its template; on zfs it is its own', () => {
-    expect(whichDisk(all, ask('c1'))).toEqual({
+    expect(whichDisk(knownDomains(all), ask('c1'))).toEqual({
       owner: template,
       disk: template.disks[0],
       thinClone: false,
       passedOver: { owner: clone, disk: clone.disks[0] },
     });
-    expect(whichDisk(all, ask('c1'), true)).toEqual({ owner: clone, disk: clone.disks[0], thinClone: true });
-    expect(whichDisk(all, ask('p1'), true)).toEqual({ owner: plain, disk: plain.disks[0], thinClone: false });
+    expect(whichDisk(knownDomains(all), ask('c1'), true)).toEqual({
+      owner: clone,
+      disk: clone.disks[0],
+      thinClone: true,
+    });
+    expect(whichDisk(knownDomains(all), ask('p1'), true)).toEqual({
+      owner: plain,
+      disk: plain.disks[0],
+      thinClone: false,
+    });
   });
 
   test('an own disk comes before one that stands on the disk of that id', () => {
@@ -66,7 +80,7 @@ describe('whichDisk', () => {
     ['t1', 'x', { fault: 'no_domain' }],
     ['p1', 'p', { fault: 'no_thin_clone', owner: plain }],
   ])('%s with thin clone "%s": %o', (id, thinClone, fault) => {
-    expect(whichDisk(all, ask(id, thinClone))).toEqual(fault);
+    expect(whichDisk(knownDomains(all), ask(id, thinClone))).toEqual(fault);
   });
 });
 
@@ -74,7 +88,7 @@ describe('whichAttachment', () => {
   const attached = (diskId: string, ownerId: string) => ({ diskId, ownerId, thinClone: ownerId === 'c' });
   const meant = (attachments: ReturnType<typeof attached>[], id: string, thinClone = '') => {
     const borrower = Domain.fromPartial({ id: 'r', attachments });
-    const found = whichAttachment([...all, borrower], borrower, ask(id, thinClone));
+    const found = whichAttachment(knownDomains([...all, borrower]), borrower, ask(id, thinClone));
     return found && `${found.diskId} of ${found.ownerId}`;
   };
 

@@ -27,17 +27,25 @@ export type NoDisk =
   | { fault: 'not_its_disk'; owner: Domain }
   | { fault: 'no_disk' };
 
+/** The domains that are known, templates among them. */
+export interface KnownDomains {
+  withId(id: string): Domain | undefined;
+  /** Of a disk that several domains share, the first one. */
+  withDisk(diskId: string): Domain | undefined;
+}
+
+/** These few, looked through at each question. */
+export const knownDomains = (domains: readonly Domain[]): KnownDomains => ({
+  withId: id => domains.find(domain => domain.id === id),
+  withDisk: diskId => domains.find(({ disks }) => disks.some(({ id }) => id === diskId)),
+});
+
 export const isChosen = (answer: ChosenDisk | NoDisk): answer is ChosenDisk => !('fault' in answer);
 
 /**
- * @param domains those that are known, templates among them
  * @param isOnZfs whether the disk of that id lies on zfs: there a thin clone's disk is its own, asked for either way
  */
-export function whichDisk(
-  domains: readonly Domain[],
-  request: DiskRequest,
-  isOnZfs = false,
-): ChosenDisk | NoDisk {
+export function whichDisk(domains: KnownDomains, request: DiskRequest, isOnZfs = false): ChosenDisk | NoDisk {
   return request.thinCloneId === ''
     ? plainDisk(domains, request.diskId, isOnZfs)
     : cloneDisk(domains, request);
@@ -53,8 +61,8 @@ export function warningsOf({ owner, disk, passedOver }: ChosenDisk): string[] {
 }
 
 /** With a thin clone: its disk, named by its own id or by that of the template's disk that it stands on. */
-function cloneDisk(domains: readonly Domain[], { diskId, thinCloneId }: DiskRequest): ChosenDisk | NoDisk {
-  const owner = byId(domains, thinCloneId);
+function cloneDisk(domains: KnownDomains, { diskId, thinCloneId }: DiskRequest): ChosenDisk | NoDisk {
+  const owner = domains.withId(thinCloneId);
   if (!owner) return { fault: 'no_domain' };
   if (owner.parentId === '') return { fault: 'no_thin_clone', owner };
   const named = ownedDisk(domains, diskId);
@@ -64,11 +72,11 @@ function cloneDisk(domains: readonly Domain[], { diskId, thinCloneId }: DiskRequ
 }
 
 /** Without one: a thin clone's disk means the one of its template, with the template's state. */
-function plainDisk(domains: readonly Domain[], diskId: string, isOnZfs: boolean): ChosenDisk | NoDisk {
+function plainDisk(domains: KnownDomains, diskId: string, isOnZfs: boolean): ChosenDisk | NoDisk {
   const named = ownedDisk(domains, diskId);
   if (!named) return { fault: 'no_disk' };
   const { owner, disk } = named;
-  const template = owner.parentId === '' ? undefined : byId(domains, owner.parentId);
+  const template = owner.parentId === '' ? undefined : domains.withId(owner.parentId);
   const below = template?.disks.find(other => disk.backingChain.includes(other.path));
   if (!template || !below) return { owner, disk, thinClone: false };
   if (isOnZfs) return { owner, disk, thinClone: true };
@@ -89,10 +97,9 @@ export function diskOf(owner: Domain, diskId: string, named: Disk | undefined): 
 /**
  * The attachment that a request to detach means: the id of the original as it was given to attach, or by any other name that
  * the same disk has; undefined when there is none.
- * @param domains those that are known
  */
 export function whichAttachment(
-  domains: readonly Domain[],
+  domains: KnownDomains,
   borrower: Domain,
   request: DiskRequest,
 ): Attachment | undefined {
@@ -109,18 +116,14 @@ export function whichAttachment(
 }
 
 /** Whether the disk of that id is the one that was lent, which may stand there by the name of its template's. */
-function isOriginal(domains: readonly Domain[], { ownerId, diskId }: Attachment, id: string): boolean {
-  const owner = byId(domains, ownerId);
+function isOriginal(domains: KnownDomains, { ownerId, diskId }: Attachment, id: string): boolean {
+  const owner = domains.withId(ownerId);
   return owner !== undefined && diskOf(owner, diskId, ownedDisk(domains, diskId)?.disk)?.id === id;
 }
 
-/** The disk and its domain; of a disk that several domains share, the first one's. */
-function ownedDisk(domains: readonly Domain[], diskId: string): { owner: Domain; disk: Disk } | undefined {
-  for (const owner of domains) {
-    const disk = owner.disks.find(({ id }) => id === diskId);
-    if (disk) return { owner, disk };
-  }
-  return undefined;
+/** The disk and its domain. */
+function ownedDisk(domains: KnownDomains, diskId: string): { owner: Domain; disk: Disk } | undefined {
+  const owner = domains.withDisk(diskId);
+  const disk = owner?.disks.find(({ id }) => id === diskId);
+  return owner && disk ? { owner, disk } : undefined;
 }
-
-const byId = (domains: readonly Domain[], id: string) => domains.find(domain => domain.id === id);

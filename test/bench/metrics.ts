@@ -11,6 +11,7 @@ import { Gauge, Registry } from 'prom-client';
 import { metricsText } from '../../controller/src/http/metrics/text.ts';
 import { VM_FAMILIES } from '../../controller/src/http/metrics/vms.ts';
 import { Inventory } from '../../controller/src/services/inventory/inventory.ts';
+import { DomainEntry, KeptDomain } from '../../controller/src/services/inventory/kept-domain.ts';
 import { inventoryMeasures } from '../../controller/src/services/monitoring/inventory-measures.ts';
 import { MetricSources } from '../../controller/src/services/monitoring/sources.ts';
 import { ProtectionService } from '../../controller/src/services/protection/protection.ts';
@@ -110,7 +111,8 @@ async function fill(): Promise<void> {
     for (const number of numbers) {
       const domain = Domain.fromPartial({ id: uuid(2, number), name: `web-${number}.example.com` });
       const stamps = { firstSeen: NOW, modified: NOW };
-      inventory.domains.set(domain.id, { domain, nodeId: row.id, ...stamps, ranOn: null, conflict: null });
+      const facts = { nodeId: row.id, ...stamps, ranOn: null, conflict: null };
+      inventory.domains.set(domain.id, new DomainEntry(new KeptDomain(domain), facts));
     }
     await db.insertInto('files').values(numbers.map(fileRow)).execute();
     await db.insertInto('backup_attempts').values(numbers.map(attemptRow)).execute();

@@ -50,6 +50,7 @@ import { type ClientMiddleware, createChannel, createClientFactory, Metadata } f
 import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
 import { nodeHost, nodeUrn } from '../pki/index.ts';
 import { type Acting, ALONE } from './acting.ts';
+import { type ClientMaker, lazyClient } from './lazy-client.ts';
 import { letGoOfPieces } from './message-pieces.ts';
 
 export interface AgentClients {
@@ -142,6 +143,8 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: Abor
     ...KEEPALIVE,
     ...serverName(target),
     'grpc.use_local_subchannel_pool': 1,
+    // its records of each channel and call are asked for by nobody
+    'grpc.enable_channelz': 0,
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
   });
   // The middleware attached last is the outermost: statuses get their details first, then become table errors.
@@ -150,20 +153,21 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: Abor
     .use(errorClientMiddleware(target.name))
     .use(endedWith(target.name, ended))
     .use(withEpoch(tls.acting ?? ALONE));
+  const make: ClientMaker = definition => factory.create(definition, channel);
   return {
     clients: {
-      node: factory.create(NodeServiceDefinition, channel),
-      domains: factory.create(DomainServiceDefinition, channel),
-      pools: factory.create(PoolServiceDefinition, channel),
-      backups: factory.create(BackupServiceDefinition, channel),
-      images: factory.create(ImageServiceDefinition, channel),
-      uploads: factory.create(UploadServiceDefinition, channel),
-      restores: factory.create(RestoreServiceDefinition, channel),
-      snapshots: factory.create(SnapshotServiceDefinition, channel),
-      disks: factory.create(DiskServiceDefinition, channel),
-      templates: factory.create(TemplateServiceDefinition, channel),
-      guests: factory.create(GuestServiceDefinition, channel),
-      operations: factory.create(OperationServiceDefinition, channel),
+      node: lazyClient(NodeServiceDefinition, make),
+      domains: lazyClient(DomainServiceDefinition, make),
+      pools: lazyClient(PoolServiceDefinition, make),
+      backups: lazyClient(BackupServiceDefinition, make),
+      images: lazyClient(ImageServiceDefinition, make),
+      uploads: lazyClient(UploadServiceDefinition, make),
+      restores: lazyClient(RestoreServiceDefinition, make),
+      snapshots: lazyClient(SnapshotServiceDefinition, make),
+      disks: lazyClient(DiskServiceDefinition, make),
+      templates: lazyClient(TemplateServiceDefinition, make),
+      guests: lazyClient(GuestServiceDefinition, make),
+      operations: lazyClient(OperationServiceDefinition, make),
     },
     peer: () => peer,
     close: () => channel.close(),

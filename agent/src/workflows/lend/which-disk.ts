@@ -4,6 +4,7 @@ import type { Attachment, Disk, Domain } from '@virtkeep/shared/gen/virtkeep/age
 import {
   type DiskRequest,
   isChosen,
+  knownDomains,
   warningsOf,
   whichAttachment,
   whichDisk,
@@ -22,7 +23,7 @@ export interface DiskToLend {
  * @throws VirtkeepError vdisk_not_found; domain_not_found and not_thin_clone for the thin clone
  */
 export function diskToLend(domains: readonly Domain[], request: DiskRequest, isOnZfs: boolean): DiskToLend {
-  const chosen = whichDisk(domains, request, isOnZfs);
+  const chosen = whichDisk(knownDomains(domains), request, isOnZfs);
   if (isChosen(chosen)) {
     const { owner, disk, thinClone } = chosen;
     return { owner, disk, thinClone, warnings: warningsOf(chosen) };
@@ -53,14 +54,14 @@ export function loanToEnd(
   isClone: (attachment: Attachment) => boolean,
 ): LoanToEnd {
   const { diskId, thinCloneId } = request;
-  const meant = whichAttachment(domains, borrower, request);
+  const meant = whichAttachment(knownDomains(domains), borrower, request);
   if (meant) return { diskId: meant.diskId, ownerId: meant.ownerId, keepClone: false };
   const attached = borrower.attachments.find(attachment => attachment.attachedId === diskId);
   if (attached && !isClone(attached))
     throw new VirtkeepError('attached_object_given', { value: diskId, disk: attached.diskId });
   if (attached) return { diskId: attached.diskId, ownerId: attached.ownerId, keepClone: true };
   // detached already, but its loan is not over: a clone was kept, or the end of the loan was cut off
-  const chosen = whichDisk(domains, request);
+  const chosen = whichDisk(knownDomains(domains), request);
   const lent = isChosen(chosen) ? chosen.disk.id : diskId;
   const lender = domains.find(
     ({ id, loans }) =>

@@ -1,6 +1,8 @@
 import { expect, test } from '@jest/globals';
 import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { createLogger } from '@virtkeep/shared/log';
+import { DomainMap } from '../inventory/domain-map.ts';
+import { entryOf } from '../inventory/test-kit.ts';
 import { LoanReconciler, type LoanReconcilerDependencies } from './reconciler.ts';
 
 const DISK = 'd';
@@ -15,12 +17,8 @@ const ATTACHED = [{ diskId: DISK, ownerId: 'owner' }];
 function reconcilerOf(borrower: Partial<Domain> | undefined, silent = '') {
   const returned: string[] = [];
   const node = { info: { libvirtConnected: true }, row: { service_mode: 0 } };
-  const domains = new Map([['owner', { domain: OWNER, nodeId: 'one' }]]);
-  if (borrower)
-    domains.set('borrower', {
-      domain: Domain.fromPartial({ id: 'borrower', ...borrower }),
-      nodeId: 'two',
-    });
+  const domains = new DomainMap().set('owner', entryOf(OWNER, 'one'));
+  if (borrower) domains.set('borrower', entryOf({ ...borrower, id: 'borrower' }, 'two'));
   const back = async ({ diskId }: { diskId: string }) => {
     returned.push(diskId);
     throw new Error('tried again later');

@@ -10,7 +10,8 @@ import type { Domain, Loan } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import type { NodeLinks } from '../../agents/links.ts';
-import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import type { DomainEntry } from '../inventory/kept-domain.ts';
 import type { NodeClocks } from '../inventory/node-clocks.ts';
 import type { EventService } from '../journal/events.ts';
 import { runOperation } from '../tasks/operation.ts';
@@ -160,9 +161,9 @@ export class LoanReconciler {
   }
 
   #loans(): FoundLoan[] {
-    return [...this.#dependencies.inventory.domains.values()].flatMap(owner =>
-      owner.domain.loans.map(loan => ({ owner, loan })),
-    );
+    return this.#dependencies.inventory.domains
+      .lenders()
+      .flatMap(owner => owner.domain.loans.map(loan => ({ owner, loan })));
   }
 
   /** The node is there and sees its hypervisor. */

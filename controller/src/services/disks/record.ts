@@ -1,6 +1,6 @@
 /** Virtual disks as the specification's 2.5 tells of them. Pure. */
 import type { Attachment, Disk } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
-import type { DomainEntry } from '../inventory/inventory.ts';
+import type { DomainEntry } from '../inventory/kept-domain.ts';
 
 export interface Named {
   id: string;

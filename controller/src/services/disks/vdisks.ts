@@ -3,7 +3,8 @@ import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Attachment, Disk } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { diskOf } from '@virtkeep/shared/which-disk';
 import type { NodeLinks } from '../../agents/links.ts';
-import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
 import { sortedIds } from '../kept-order.ts';
 import { OrderedThings, type PageRequest } from '../ordered-things.ts';
@@ -51,13 +52,13 @@ export class VdiskService {
     this.#links = links;
     const { domains, pools } = inventory;
     this.#lists = new OrderedThings({
-      all: () => this.#diskIds(),
+      all: () => domains.diskIds(),
       find: id => this.find(id),
       fields: {
         verbose_name: ({ disk }) => disk.name,
         size: ({ disk }) => Number(disk.virtualSize),
         used: ({ disk }) => usedBytes(disk),
-        domain: ({ entry }) => entry.domain.name,
+        domain: ({ entry }) => entry.name,
         datapool: ({ disk }) =>
           disk.poolId === '' ? null : (pools.get(disk.poolId)?.row.verbose_name ?? ''),
         status: ({ entry }) => statusTold(links.isConnected(entry.nodeId)),
@@ -160,10 +161,6 @@ export class VdiskService {
     }
   }
 
-  *#diskIds(): Generator<string> {
-    for (const { domain } of this.#inventory.domains.values()) for (const disk of domain.disks) yield disk.id;
-  }
-
   *#attachedTo(domainId: string): Generator<OwnedDisk | Attachment> {
     for (const attachment of this.#inventory.domains.get(domainId)?.domain.attachments ?? []) {
       yield this.original(attachment) ?? attachment;
@@ -190,7 +187,7 @@ export class VdiskService {
 
 function isOf({ domain, datapool, node }: VdiskFilter, poolId: string, entry: DomainEntry): boolean {
   return (
-    (domain === undefined || domain === entry.domain.id) &&
+    (domain === undefined || domain === entry.id) &&
     (datapool === undefined || (poolId !== '' && datapool === poolId)) &&
     (node === undefined || node === entry.nodeId)
   );

@@ -1,7 +1,15 @@
 /** Which disk a request to attach or detach means among all nodes' VMs, and whether another node can read it. */
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { isChosen, type NoDisk, warningsOf, whichAttachment, whichDisk } from '@virtkeep/shared/which-disk';
-import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import {
+  isChosen,
+  type KnownDomains,
+  type NoDisk,
+  warningsOf,
+  whichAttachment,
+  whichDisk,
+} from '@virtkeep/shared/which-disk';
+import type { Inventory } from '../inventory/inventory.ts';
+import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { isUsable } from '../pools/record.ts';
 import type { OwnedDisk } from './vdisks.ts';
 
@@ -15,9 +23,15 @@ export interface LentDisk {
 
 export class LendableDisks {
   readonly #inventory: Inventory;
+  readonly #domains: KnownDomains;
 
   constructor(inventory: Inventory) {
+    const { domains } = inventory;
     this.#inventory = inventory;
+    this.#domains = {
+      withId: id => domains.get(id)?.domain,
+      withDisk: diskId => firstOf(domains.withDisk(diskId), id => domains.get(id)?.domain),
+    };
   }
 
   /**
@@ -26,14 +40,14 @@ export class LendableDisks {
    * @throws vdisk_not_found, attached_object_given, invalid_thin_clone.
    */
   ownerOf(lent: LentDisk): OwnedDisk {
-    const chosen = whichDisk(this.#domains(), requestOf(lent));
+    const chosen = whichDisk(this.#domains, requestOf(lent));
     if (!isChosen(chosen)) throw this.#refusal(chosen, lent);
     return { disk: chosen.disk, entry: this.#inventory.domain(chosen.owner.id) };
   }
 
   /** What is to be said of a disk of this owner that was attached for the one that was asked for. */
   warningsOf(vdisk: string, ownerId: string): string[] {
-    const chosen = whichDisk(this.#domains(), { diskId: vdisk, thinCloneId: '' });
+    const chosen = whichDisk(this.#domains, { diskId: vdisk, thinCloneId: '' });
     return isChosen(chosen) && chosen.owner.id === ownerId ? warningsOf(chosen) : [];
   }
 
@@ -52,7 +66,7 @@ export class LendableDisks {
   }
 
   #unknownDisk(id: string): VirtkeepError {
-    for (const { domain } of this.#inventory.domains.values()) {
+    for (const { domain } of this.#inventory.domains.borrowers()) {
       const attachment = domain.attachments.find(one => one.attachedId === id);
       if (attachment === undefined) continue;
       return new VirtkeepError('attached_object_given', {
@@ -66,8 +80,9 @@ export class LendableDisks {
 
   /** What the owner's node is to call it: as it was asked for, unless that disk's VM, a template or a clone, is on another one. */
   nameOf({ disk, entry }: OwnedDisk, { vdisk }: LentDisk): string {
-    const there = [...this.#inventory.domains.values()].filter(({ nodeId }) => nodeId === entry.nodeId);
-    return there.some(({ domain }) => domain.disks.some(({ id }) => id === vdisk)) ? vdisk : disk.id;
+    const { domains } = this.#inventory;
+    const isThere = [...domains.withDisk(vdisk)].some(id => domains.get(id)?.nodeId === entry.nodeId);
+    return isThere ? vdisk : disk.id;
   }
 
   /**
@@ -76,14 +91,10 @@ export class LendableDisks {
    */
   attachedAs({ domain }: DomainEntry, lent: LentDisk) {
     const request = requestOf(lent);
-    const found = whichAttachment(this.#domains(), domain, request);
+    const found = whichAttachment(this.#domains, domain, request);
     if (found === undefined) return { ...request, ownerId: '' };
     const { diskId, ownerId, thinClone } = found;
     return { diskId, thinCloneId: thinClone ? ownerId : '', ownerId };
-  }
-
-  #domains() {
-    return [...this.#inventory.domains.values()].map(({ domain }) => domain);
   }
 
   /**
@@ -104,3 +115,8 @@ export class LendableDisks {
 }
 
 const requestOf = ({ vdisk, thin_clone }: LentDisk) => ({ diskId: vdisk, thinCloneId: thin_clone ?? '' });
+
+function firstOf<T>(ids: Iterable<string>, find: (id: string) => T | undefined): T | undefined {
+  for (const id of ids) return find(id);
+  return undefined;
+}

@@ -4,7 +4,8 @@ import { EntityClass } from '@virtkeep/shared/gen/virtkeep/agent/v1/common';
 import { PowerAction, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { Actor, Principal } from '../../auth/principal.ts';
-import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
 import { OrderedThings, type PageRequest } from '../ordered-things.ts';
 import type { ProtectionService } from '../protection/protection.ts';
@@ -99,13 +100,13 @@ export class DomainService {
       all: () => domains.keys(),
       find: id => domains.get(id),
       fields: {
-        verbose_name: ({ domain }) => domain.name,
+        verbose_name: ({ name }) => name,
         created: ({ firstSeen }) => firstSeen,
         modified: ({ modified }) => modified,
-        memory_count: ({ domain }) => Number(domain.memoryCount),
-        cpu_count: ({ domain }) => domain.cpuCount,
+        memory_count: ({ kept }) => kept.memoryCount,
+        cpu_count: ({ kept }) => kept.cpuCount,
         status: ({ nodeId }) => statusTold(this.#nodeOf(nodeId)),
-        user_power_state: ({ domain, nodeId }) => powerTold(domain, this.#isThere(nodeId)),
+        user_power_state: ({ kept, nodeId }) => powerTold(kept, this.#isThere(nodeId)),
       },
     });
     domains.onChange(id => this.#lists.touch(id));
@@ -190,7 +191,7 @@ export class DomainService {
 
   /** Whether the VM would have another name then. @throws domain_not_found. */
   isOtherName(id: string, name: string | undefined): name is string {
-    return name !== undefined && name !== this.#inventory.domain(id).domain.name;
+    return name !== undefined && name !== this.#inventory.domain(id).name;
   }
 
   /**
@@ -334,9 +335,9 @@ export class DomainService {
   #context(entry: DomainEntry, viewer: Principal | null): DomainContext {
     return {
       node: this.#nodeOf(entry.nodeId),
-      parentName: this.#inventory.domains.get(entry.domain.parentId)?.domain.name ?? null,
-      hasClones: this.#inventory.domains.clonesOf(entry.domain.id).size > 0,
-      tags: this.#tags.borneBy(entry.domain.id),
+      parentName: this.#inventory.domains.get(entry.kept.parentId)?.name ?? null,
+      hasClones: this.#inventory.domains.clonesOf(entry.id).size > 0,
+      tags: this.#tags.borneBy(entry.id),
       viewer,
     };
   }
@@ -358,16 +359,21 @@ function matcher(
   if (isAny && part === undefined) return undefined;
   const same = <T>(expected: T | undefined, value: T) => expected === undefined || expected === value;
   const { user_power_state: power, datapool } = filter;
-  return ({ domain, nodeId }) =>
-    same(filter.node, nodeId) &&
-    same(filter.template, domain.template) &&
-    same(filter.thin, domain.parentId !== '') &&
-    same(filter.parent, domain.parentId) &&
-    same(filter.with_vdisks, domain.disks.length > 0) &&
-    (power === undefined || power === powerTold(domain, isThere(nodeId))) &&
-    (datapool === undefined || domain.disks.some(disk => disk.poolId === datapool)) &&
-    (part === undefined || domain.name.toLowerCase().includes(part)) &&
-    (filter.protection === undefined || filter.protection === stateOf(domain.id));
+  return entry => {
+    const { id, name, nodeId, kept } = entry;
+    return (
+      same(filter.node, nodeId) &&
+      same(filter.template, kept.template) &&
+      same(filter.thin, kept.parentId !== '') &&
+      same(filter.parent, kept.parentId) &&
+      (power === undefined || power === powerTold(kept, isThere(nodeId))) &&
+      (part === undefined || name.toLowerCase().includes(part)) &&
+      (filter.protection === undefined || filter.protection === stateOf(id)) &&
+      // the whole of it comes last: it is made for this
+      (filter.with_vdisks === undefined || filter.with_vdisks === entry.domain.disks.length > 0) &&
+      (datapool === undefined || entry.domain.disks.some(disk => disk.poolId === datapool))
+    );
+  };
 }
 
 function isDomainRecord(result: unknown): result is DomainRecord {

@@ -2,6 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { AgentState, Attachment, Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Role } from '@virtkeep/shared/permissions';
 import type { Principal } from '../../auth/principal.ts';
+import { entryOf } from '../inventory/test-kit.ts';
 import { type DomainContext, domainPermissions, domainRecord } from './record.ts';
 
 const viewer = (role: Role): Principal => ({
@@ -114,7 +115,7 @@ describe('permissions', () => {
 });
 
 test('what only the node knows is undefined while it is away', () => {
-  const entry = { domain: domain(), nodeId: 'n', firstSeen: '', modified: '', ranOn: null, conflict: null };
+  const entry = entryOf(domain(), 'n');
   expect(domainRecord(entry, context({ connected: false }))).toMatchObject({
     status: 'FAILED',
     user_power_state: 0,
@@ -125,7 +126,7 @@ test('what only the node knows is undefined while it is away', () => {
 
 describe('the operating system', () => {
   const told = (part: Partial<Domain>) => {
-    const record = domainRecord({ domain: domain(part), nodeId: 'n', conflict: null } as never, context());
+    const record = domainRecord(entryOf(domain(part), 'n'), context());
     return [record.os_type, record.os_version];
   };
   const guest = (id: string, versionId: string) => ({ guestInfo: { os: { id, versionId } } }) as never;

@@ -7,7 +7,7 @@ import {
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { type Permission, roleAllows } from '@virtkeep/shared/permissions';
 import type { Principal } from '../../auth/principal.ts';
-import type { DomainEntry } from '../inventory/inventory.ts';
+import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { powerNumber } from '../inventory/store.ts';
 import type { ProtectionVerdict } from '../protection/rules.ts';
 import type { BorneTag } from '../tags/record.ts';

@@ -1,16 +1,9 @@
 import { expect, test } from '@jest/globals';
-import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { DomainMap } from './domain-map.ts';
-import type { DomainEntry } from './inventory.ts';
+import { entryOf } from './test-kit.ts';
 
-const entry = (nodeId: string, domain: Parameters<typeof Domain.fromPartial>[0]): DomainEntry => ({
-  domain: Domain.fromPartial(domain),
-  nodeId,
-  firstSeen: '',
-  modified: '',
-  ranOn: null,
-  conflict: null,
-});
+const entry = (nodeId: string, domain: Parameters<typeof entryOf>[0]) => entryOf(domain, nodeId);
 
 test('what is asked of all is right after each change', () => {
   const domains = new DomainMap();
@@ -48,20 +41,27 @@ test('how many of a node run is right after each change', () => {
   expect([domains.runningOn('n'), domains.runningOn('m')]).toEqual([0, 1]);
 });
 
-test('what domains have in common is kept once, and says the same', () => {
-  const told = () =>
-    Domain.fromPartial({
-      name: 'a',
-      osVersion: ['Debian', 12].join(' '),
-      disks: [{ id: 'd', targetBus: ['virt', 'io'].join(''), backingChain: [] }],
-      guestInfo: { refreshed: new Date(0), ipv4: [] },
-    });
+test('those that lent or borrowed a disk, or have something in a drive, are known', () => {
   const domains = new DomainMap();
-  for (const id of ['a', 'b']) domains.set(id, { ...entry('n', {}), domain: told() });
-  const [first, second] = [...domains.values()].map(({ domain }) => domain);
-  expect(first).toEqual(told());
-  expect(first!.luns).toBe(second!.luns);
-  expect(first!.disks[0]!.backingChain).toBe(first!.guestInfo!.ipv4);
-  expect(first!.guestInfo!.refreshed).toEqual(new Date(0));
-  expect(() => first!.luns.push({} as never)).toThrow(TypeError);
+  const known = () =>
+    [domains.lenders(), domains.borrowers(), domains.withDrive()].map(some => some.map(({ name }) => name));
+  domains.set(
+    'a',
+    entry('n', { name: 'a', loans: [{ diskId: 'd' }], cdroms: [{ path: '/a', poolId: 'p' }] }),
+  );
+  domains.set('b', entry('n', { name: 'b', attachments: [{ diskId: 'd' }], cdroms: [{ path: '' }] }));
+  expect(known()).toEqual([['a'], ['b'], ['a']]);
+  domains.set('a', entry('n', { name: 'a' }));
+  expect(known()).toEqual([[], ['b'], []]);
+  domains.delete('b');
+  expect(known()).toEqual([[], [], []]);
+});
+
+test('each disk is told once, also one that several share', () => {
+  const domains = new DomainMap();
+  domains.set('a', entry('n', { disks: [{ id: 'd' }, { id: 'shared' }] }));
+  domains.set('b', entry('n', { disks: [{ id: 'shared' }] }));
+  expect([...domains.diskIds()]).toEqual(['d', 'shared']);
+  domains.delete('a');
+  expect([...domains.diskIds()]).toEqual(['shared']);
 });

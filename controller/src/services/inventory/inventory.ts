@@ -18,26 +18,15 @@ import { shareLoop } from '@virtkeep/shared/turns';
 import type { Database, NodeRow, PoolRow } from '../../store/schema.ts';
 import { hasFiles } from '../pools/record.ts';
 import { type DomainDifference, domainDifference } from './difference.ts';
-import { type Conflict, domainHome } from './domain-home.ts';
+import { domainHome } from './domain-home.ts';
 import { DomainMap } from './domain-map.ts';
+import { DomainEntry, KeptDomain } from './kept-domain.ts';
 import { InventoryStore } from './store.ts';
 
 export interface NodeEntry {
   row: NodeRow;
   /** The node's last report about itself; null before the first one. */
   info: NodeInfo | null;
-}
-
-export interface DomainEntry {
-  /** As the node tells it that has the VM. Nobody changes it: lists without entries are one, of all domains, and frozen. */
-  domain: Domain;
-  nodeId: string;
-  firstSeen: string;
-  modified: string;
-  /** The node on which it was last seen to run. */
-  ranOn: string | null;
-  /** Several nodes know it, and none of them can be said to have it. */
-  conflict: Conflict | null;
 }
 
 export interface PoolEntry {
@@ -77,7 +66,7 @@ export class Inventory {
   /** Goes up when a pool has come, or has another name: what is in order by these names is not any more. */
   poolNamesVersion = 0;
   /** Reports about a domain by other nodes than its own, by domain and node; most domains have none. */
-  readonly #copies = new Map<string, ReadonlyMap<string, Domain>>();
+  readonly #copies = new Map<string, ReadonlyMap<string, KeptDomain>>();
   /** Nodes that are away: their last report about a VM is no proof that it still runs. */
   readonly #away = new Set<string>();
   readonly #store: InventoryStore;
@@ -117,15 +106,17 @@ export class Inventory {
       this.#away.add(row.id);
     }
     for (const { domain_id: id, node_id: nodeId, record_json } of await this.#store.domainCopies()) {
-      const copies = new Map(this.#copies.get(id)).set(nodeId, Domain.fromJSON(JSON.parse(record_json)));
+      const copies = new Map(this.#copies.get(id)).set(nodeId, keptOf(record_json));
       this.#copies.set(id, copies);
     }
     for (const row of await this.#store.domains()) {
       await shareLoop();
-      const domain = Domain.fromJSON(JSON.parse(row.record_json));
-      const { id, node_id: nodeId, first_seen: firstSeen, modified, ran_on: ranOn } = row;
-      const { conflict } = this.#homeOf(new Map(this.#copies.get(id)).set(nodeId, domain), { nodeId, ranOn });
-      this.domains.set(id, { domain, nodeId, firstSeen, modified, ranOn, conflict });
+      const kept = keptOf(row.record_json);
+      const { id, first_seen: firstSeen, modified, ran_on: ranOn } = row;
+      // the text that all of a node have in common
+      const nodeId = this.nodes.get(row.node_id)?.row.id ?? row.node_id;
+      const { conflict } = this.#homeOf(new Map(this.#copies.get(id)).set(nodeId, kept), { nodeId, ranOn });
+      this.domains.set(id, new DomainEntry(kept, { nodeId, firstSeen, modified, ranOn, conflict }));
     }
     for (const row of await this.#store.pools()) this.pools.set(row.id, { row, views: new Map() });
     for (const view of await this.#store.poolViews()) {
@@ -158,7 +149,7 @@ export class Inventory {
     if (entry.conflict === null) return entry;
     const names = entry.conflict.nodeIds.map(nodeId => this.nodes.get(nodeId)?.row.verbose_name ?? nodeId);
     const key = entry.conflict.kind === 'twice' ? 'domain_runs_twice' : 'domain_on_several_nodes';
-    throw new VirtkeepError(key, { domain: entry.domain.name, nodes: names.sort().join(', ') });
+    throw new VirtkeepError(key, { domain: entry.name, nodes: names.sort().join(', ') });
   }
 
   /** A pool that at least one node has. @throws pool_not_found. */
@@ -307,13 +298,13 @@ export class Inventory {
   domainChanged(nodeId: string, domain: Domain): Promise<void> {
     return this.#oneByOne.run(domain.id, async () => {
       const report = this.#reports(domain.id).get(nodeId);
-      if (report && domain.revision < report.revision) return;
-      await this.#takeDomain(nodeId, domain);
+      if (report && domain.revision < report.domain.revision) return;
+      await this.#takeDomain(nodeId, new KeptDomain(domain));
     });
   }
 
-  #takeDomain(nodeId: string, domain: Domain): Promise<void> {
-    return this.#settleDomain(domain.id, this.#reports(domain.id).set(nodeId, domain));
+  #takeDomain(nodeId: string, kept: KeptDomain): Promise<void> {
+    return this.#settleDomain(kept.id, this.#reports(kept.id).set(nodeId, kept));
   }
 
   /** Ids of the domains that a node has told of. */
@@ -323,10 +314,10 @@ export class Inventory {
   }
 
   /** Each node's report about a domain; a copy of the map. */
-  #reports(id: string): Map<string, Domain> {
+  #reports(id: string): Map<string, KeptDomain> {
     const entry = this.domains.get(id);
     const reports = new Map(this.#copies.get(id));
-    return entry ? reports.set(entry.nodeId, entry.domain) : reports;
+    return entry ? reports.set(entry.nodeId, entry.kept) : reports;
   }
 
   /** Several at once, whatever their revision: the node's clock, where these begin, may have been set back. */
@@ -336,7 +327,7 @@ export class Inventory {
       async () => {
         const settled: Settled[] = [];
         for (const domain of domains) {
-          const reports = this.#reports(domain.id).set(nodeId, domain);
+          const reports = this.#reports(domain.id).set(nodeId, new KeptDomain(domain));
           if (reports.size > 1) await this.#settleDomain(domain.id, reports);
           else settled.push(this.#settled(domain.id, reports));
         }
@@ -346,7 +337,7 @@ export class Inventory {
   }
 
   /** @param reports at least one */
-  async #settleDomain(id: string, reports: ReadonlyMap<string, Domain>): Promise<void> {
+  async #settleDomain(id: string, reports: ReadonlyMap<string, KeptDomain>): Promise<void> {
     const settled = this.#settled(id, reports);
     const { nodeId } = settled.entry;
     await this.#keepCopies(id, new Map([...reports].filter(([reporter]) => reporter !== nodeId)));
@@ -354,17 +345,17 @@ export class Inventory {
   }
 
   /** What is to be known of a domain by these reports. */
-  #settled(id: string, reports: ReadonlyMap<string, Domain>): Settled {
+  #settled(id: string, reports: ReadonlyMap<string, KeptDomain>): Settled {
     const before = this.domains.get(id);
     const now = new Date().toISOString();
     const { nodeId, ranOn, conflict } = this.#homeOf(reports, before);
-    const domain = reports.get(nodeId)!;
+    const kept = reports.get(nodeId)!;
     const isSame =
       before?.nodeId === nodeId && before.ranOn === ranOn && isDeepStrictEqual(before.conflict, conflict);
-    const difference = isSame ? domainDifference(before.domain, domain) : 'domain';
+    const difference = isSame ? differenceOf(before.kept, kept) : 'domain';
     const modified = difference === 'domain' || !before ? now : before.modified;
-    const entry = { domain, nodeId, firstSeen: before?.firstSeen ?? now, modified, ranOn, conflict };
-    return { id, before, entry, difference };
+    const facts = { nodeId, firstSeen: before?.firstSeen ?? now, modified, ranOn, conflict };
+    return { id, before, entry: new DomainEntry(kept, facts), difference };
   }
 
   async #put(settled: readonly Settled[]): Promise<void> {
@@ -380,7 +371,10 @@ export class Inventory {
     }
   }
 
-  #homeOf(reports: ReadonlyMap<string, Domain>, before: Pick<DomainEntry, 'nodeId' | 'ranOn'> | undefined) {
+  #homeOf(
+    reports: ReadonlyMap<string, KeptDomain>,
+    before: Pick<DomainEntry, 'nodeId' | 'ranOn'> | undefined,
+  ) {
     const states = [...reports].map(
       ([nodeId, { powerState }]) =>
         [nodeId, this.#away.has(nodeId) ? PowerState.UNSPECIFIED : powerState] as const,
@@ -388,7 +382,7 @@ export class Inventory {
     return domainHome(new Map(states), before);
   }
 
-  async #keepCopies(id: string, copies: ReadonlyMap<string, Domain>): Promise<void> {
+  async #keepCopies(id: string, copies: ReadonlyMap<string, KeptDomain>): Promise<void> {
     const before = this.#copies.get(id);
     if (copies.size > 0) this.#copies.set(id, copies);
     else this.#copies.delete(id);
@@ -474,6 +468,11 @@ export class Inventory {
     this.#tell({ kind: 'data_pool', id, action: entry.views.size === 0 ? 'removed' : 'changed' });
   }
 }
+
+const keptOf = (json: string): KeptDomain => new KeptDomain(Domain.fromJSON(JSON.parse(json)));
+
+const differenceOf = (before: KeptDomain, after: KeptDomain): DomainDifference =>
+  before.equals(after) ? 'nothing' : domainDifference(before.domain, after.domain);
 
 function infoOf(row: NodeRow): NodeInfo | null {
   const json = JSON.parse(row.inventory_json || '{}') as object;

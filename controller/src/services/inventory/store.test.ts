@@ -1,9 +1,8 @@
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
-import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Database } from '../../store/schema.ts';
 import { openTestDatabase } from '../../store/test-database.ts';
-import { InventoryStore, type StoredDomain } from './store.ts';
-import { nodeRow } from './test-kit.ts';
+import { InventoryStore } from './store.ts';
+import { entryOf, nodeRow } from './test-kit.ts';
 
 const NOW = '2026-01-01T00:00:00.000Z';
 let db: Database;
@@ -16,13 +15,8 @@ beforeEach(async () => {
 });
 afterEach(() => db.destroy());
 
-const stored = (id: string, nodeId = 'node'): StoredDomain => ({
-  domain: Domain.fromPartial({ id, name: id }),
-  nodeId,
-  firstSeen: NOW,
-  modified: NOW,
-  ranOn: null,
-});
+const stored = (id: string, nodeId = 'node') =>
+  entryOf({ id, name: id }, nodeId, { firstSeen: NOW, modified: NOW });
 const ids = async () => (await store.domains()).map(row => row.id).sort();
 
 test('what many put at one time is there when each of them has been waited for', async () => {

@@ -12,6 +12,7 @@ import type {
   PoolNodeRow,
   PoolRow,
 } from '../../store/schema.ts';
+import type { DomainEntry, KeptDomain } from './kept-domain.ts';
 
 const POWER: Record<string, number> = {
   [PowerState.OFF]: 1,
@@ -24,21 +25,12 @@ export function powerNumber(state: PowerState): number {
   return POWER[state] ?? 0;
 }
 
-/** What is kept of a domain. */
-export interface StoredDomain {
-  domain: Domain;
-  nodeId: string;
-  firstSeen: string;
-  modified: string;
-  ranOn: string | null;
-}
-
 /** A transaction with so many keeps the loop for some milliseconds. */
 const DOMAINS_AT_ONCE = 100;
 
 /** Somebody who waits until these are written. */
 interface Waiting extends PromiseWithResolvers<void> {
-  entries: readonly StoredDomain[];
+  entries: readonly DomainEntry[];
 }
 
 export class InventoryStore {
@@ -91,7 +83,7 @@ export class InventoryStore {
    * In one transaction, with what others put in the same iteration of the event loop: a thousand nodes tell of a thousand changes a second.
    * @param entries none of which is put by anybody else meanwhile
    */
-  putDomains(entries: readonly StoredDomain[]): Promise<void> {
+  putDomains(entries: readonly DomainEntry[]): Promise<void> {
     if (entries.length === 0) return Promise.resolve();
     const waiting = { ...Promise.withResolvers<void>(), entries };
     if (this.#waiting.push(waiting) === 1) setImmediate(() => void this.#writeWaiting());
@@ -125,7 +117,7 @@ export class InventoryStore {
     }
   }
 
-  async #write(entries: readonly StoredDomain[]): Promise<void> {
+  async #write(entries: readonly DomainEntry[]): Promise<void> {
     await relaxedTransaction(this.#db, async trx => {
       for (const some of piecesOf(entries))
         await trx
@@ -152,8 +144,8 @@ export class InventoryStore {
   }
 
   /** What the other nodes tell of a domain, by node; what others told before is forgotten. */
-  async putDomainCopies(domainId: string, copies: ReadonlyMap<string, Domain>): Promise<void> {
-    const rows = [...copies].map(([node_id, domain]) => ({
+  async putDomainCopies(domainId: string, copies: ReadonlyMap<string, KeptDomain>): Promise<void> {
+    const rows = [...copies].map(([node_id, { domain }]) => ({
       domain_id: domainId,
       node_id,
       record_json: JSON.stringify(Domain.toJSON(domain)),
@@ -194,7 +186,7 @@ export class InventoryStore {
   }
 }
 
-function rowOfDomain({ domain, nodeId, firstSeen, modified, ranOn }: StoredDomain): DomainRow {
+function rowOfDomain({ domain, nodeId, firstSeen, modified, ranOn }: DomainEntry): DomainRow {
   return {
     id: domain.id,
     node_id: nodeId,

@@ -1,5 +1,7 @@
 /** For tests of what nodes tell. */
+import { type DeepPartial, Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { NodeRow } from '../../store/schema.ts';
+import { DomainEntry, type DomainFacts, KeptDomain } from './kept-domain.ts';
 
 /** A node that was enrolled and never heard of. */
 export const nodeRow = (id: string): NodeRow => ({
@@ -16,3 +18,14 @@ export const nodeRow = (id: string): NodeRow => ({
   created: '2026-01-01T00:00:00.000Z',
   modified: '2026-01-01T00:00:00.000Z',
 });
+
+/** A domain as the inventory has it, on this node. */
+export function entryOf(
+  domain: DeepPartial<Domain>,
+  nodeId: string,
+  facts: Partial<DomainFacts> = {},
+): DomainEntry {
+  const stamps = { firstSeen: '', modified: '' };
+  const kept = new KeptDomain(Domain.fromPartial(domain));
+  return new DomainEntry(kept, { nodeId, ...stamps, ranOn: null, conflict: null, ...facts });
+}

@@ -186,7 +186,7 @@ export class IsoService {
   /** The VMs that have something of the pool in a drive, by its path: looked through once for all images of a list. */
   #drivesOf(poolId: string): ReadonlyMap<string, Named[]> {
     const found = new Map<string, Named[]>();
-    for (const { domain } of this.#dependencies.inventory.domains.values()) {
+    for (const { domain } of this.#dependencies.inventory.domains.withDrive()) {
       const paths = domain.cdroms.filter(drive => drive.poolId === poolId).map(({ path }) => path);
       for (const path of new Set(paths))
         found.set(path, [...(found.get(path) ?? []), { id: domain.id, verbose_name: domain.name }]);

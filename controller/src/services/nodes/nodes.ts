@@ -120,10 +120,10 @@ export class NodeService {
     const node = this.get(id);
     const { domains } = this.#dependencies.inventory;
     const loaded = [...domains.ofNode(id)]
-      .flatMap(domainId => domains.get(domainId)?.domain ?? [])
+      .flatMap(domainId => domains.get(domainId)?.kept ?? [])
       .filter(({ powerState }) => powerState === PowerState.RUNNING || powerState === PowerState.SUSPENDED);
     const cpus = loaded.reduce((sum, domain) => sum + domain.cpuCount, 0);
-    const memory = loaded.reduce((sum, domain) => sum + Number(domain.memoryCount), 0);
+    const memory = loaded.reduce((sum, domain) => sum + domain.memoryCount, 0);
     return {
       id,
       verbose_name: node.verbose_name,

@@ -1,5 +1,4 @@
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
-import { Domain } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { seededRandom } from '@virtkeep/shared/seeded-random';
 import BetterSqlite from 'better-sqlite3';
@@ -7,7 +6,7 @@ import { Kysely, SqliteDialect } from 'kysely';
 import { migrate } from '../../store/migrate.ts';
 import type { Database, FileRow, Schema, TaskRow } from '../../store/schema.ts';
 import { Inventory } from '../inventory/inventory.ts';
-import { nodeRow } from '../inventory/test-kit.ts';
+import { entryOf, nodeRow } from '../inventory/test-kit.ts';
 import { compareKeys } from '../list-order.ts';
 import { type ProtectionFilter, ProtectionService } from './protection.ts';
 import { PROTECTION_STATES } from './rules.ts';
@@ -41,9 +40,8 @@ beforeEach(async () => {
 afterEach(() => db.destroy());
 
 function known(id: string, nodeId = 'n1') {
-  const domain = Domain.fromPartial({ id, name: `vm-${id}` });
   const stamps = { firstSeen: at(0), modified: at(0) };
-  inventory.domains.set(id, { domain, nodeId, ...stamps, ranOn: null, conflict: null });
+  inventory.domains.set(id, entryOf({ id, name: `vm-${id}` }, nodeId, stamps));
 }
 
 async function service(now = NOW): Promise<ProtectionService> {

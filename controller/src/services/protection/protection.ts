@@ -6,7 +6,8 @@ import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import { shareLoop } from '@virtkeep/shared/turns';
 import type { Database, TaskRow } from '../../store/schema.ts';
 import { GOOD_STATUSES } from '../backup-files/restore-points.ts';
-import type { DomainEntry, Inventory } from '../inventory/inventory.ts';
+import type { Inventory } from '../inventory/inventory.ts';
+import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
 import { OrderedThings, type PageRequest } from '../ordered-things.ts';
 import { BACKUP, BackupAttempts, type LastBackup } from './attempts.ts';
@@ -127,18 +128,18 @@ export class ProtectionService {
     this.#now = dependencies.now ?? Date.now;
     this.attempts = new BackupAttempts(dependencies.db);
     const { domains, nodes } = dependencies.inventory;
-    const lastGood = (entry: DomainEntry) => this.#points.get(entry.domain.id)?.lastGood ?? null;
-    const severity = (entry: DomainEntry) => SEVERITY.indexOf(this.#judge(entry.domain.id));
+    const lastGood = (entry: DomainEntry) => this.#points.get(entry.id)?.lastGood ?? null;
+    const severity = (entry: DomainEntry) => SEVERITY.indexOf(this.#judge(entry.id));
     this.#lists = new OrderedThings({
       all: () => domains.keys(),
       find: id => domains.get(id),
       fields: {
         severity,
-        domain: ({ domain }) => domain.name,
+        domain: ({ name }) => name,
         node: ({ nodeId }) => this.#nodeName(nodeId),
         age: entry => negative(lastGood(entry)),
         last_good: lastGood,
-        urgency: entry => `${severity(entry)}-${digitsOf(lastGood(entry))}-${entry.domain.name}`,
+        urgency: entry => `${severity(entry)}-${digitsOf(lastGood(entry))}-${entry.name}`,
       },
     });
     domains.onChange((id, before, after) => {
@@ -318,8 +319,7 @@ export class ProtectionService {
       among: node === undefined ? undefined : domains.ofNode(node),
       matches: isAny
         ? undefined
-        : entry =>
-            this.#matches(entry, filter) && (state === undefined || this.#judge(entry.domain.id) === state),
+        : entry => this.#matches(entry, filter) && (state === undefined || this.#judge(entry.id) === state),
       // who bears a tag changes without a word
       name: tag === undefined ? JSON.stringify([state, name]) : undefined,
     });
@@ -359,19 +359,19 @@ export class ProtectionService {
     return { rows, counts };
   }
 
-  #matches({ domain, nodeId }: DomainEntry, { node, tag, name }: Omit<ProtectionFilter, 'state'>): boolean {
-    if (node !== undefined && nodeId !== node) return false;
-    if (!this.#dependencies.tags.has(domain.id, tag)) return false;
-    return name === undefined || domain.name.toLowerCase().includes(name.toLowerCase());
+  #matches(entry: DomainEntry, { node, tag, name }: Omit<ProtectionFilter, 'state'>): boolean {
+    if (node !== undefined && entry.nodeId !== node) return false;
+    if (!this.#dependencies.tags.has(entry.id, tag)) return false;
+    return name === undefined || entry.name.toLowerCase().includes(name.toLowerCase());
   }
 
-  #row({ domain, nodeId }: DomainEntry): ProtectionRow {
-    const verdict = this.verdict(domain.id);
+  #row({ id, name, nodeId }: DomainEntry): ProtectionRow {
+    const verdict = this.verdict(id);
     return {
       ...verdict,
-      id: domain.id,
+      id,
       severity: SEVERITY.indexOf(verdict.state),
-      domain: { id: domain.id, verbose_name: domain.name },
+      domain: { id, verbose_name: name },
       node: { id: nodeId, verbose_name: this.#nodeName(nodeId) },
     };
   }
@@ -393,8 +393,7 @@ export class ProtectionService {
 
   *measures(): Generator<VmMeasures> {
     const now = this.#now();
-    for (const { domain, nodeId } of this.#dependencies.inventory.domains.values()) {
-      const { id, name } = domain;
+    for (const { id, name, nodeId } of this.#dependencies.inventory.domains.values()) {
       yield {
         id,
         name,

@@ -138,7 +138,7 @@ class RoomWorld {
       domains: {
         get: (id: string) => {
           const vm = this.vms.get(id);
-          return vm && { domain: domain(id, vm.gb), nodeId: vm.nodeId };
+          return vm && { id, name: id, domain: domain(id, vm.gb), nodeId: vm.nodeId };
         },
       },
     };

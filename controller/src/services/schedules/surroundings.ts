@@ -130,9 +130,7 @@ export function targets(
       .filter(({ views }) => views.size > 0)
       .map(({ row, views }) => candidateOf(tags, row.id, row.verbose_name, [...views.keys()]));
   const domains = () =>
-    chosen(inventory.domains).map(({ domain, nodeId }) =>
-      candidateOf(tags, domain.id, domain.name, [nodeId]),
-    );
+    chosen(inventory.domains).map(({ id, name, nodeId }) => candidateOf(tags, id, name, [nodeId]));
   return targetsOf(definition, {
     candidates: action === 'scan' ? pools() : domains(),
     hasTag: id => tags.isKnown(id),
@@ -155,8 +153,7 @@ export function isAbout(
 ): boolean {
   const entry = inventory.domains.get(domainId);
   if (entry === undefined) return false;
-  const { domain, nodeId } = entry;
-  const one = candidateOf(tags, domainId, domain.name, [nodeId]);
+  const one = candidateOf(tags, domainId, entry.name, [entry.nodeId]);
   return foundOf(definition, [one]).length > 0;
 }
 

@@ -1,0 +1,38 @@
+import { expect, test } from '@jest/globals';
+import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { KeptDomain } from './kept-domain.ts';
+
+const told = (name: string) =>
+  Domain.fromPartial({
+    id: 'a',
+    name,
+    description: 'Привет, 世界 \u0000 ÿ',
+    powerState: PowerState.RUNNING,
+    parentId: 't',
+    template: true,
+    memoryCount: 2048n,
+    cpuCount: 3,
+    revision: 2n ** 63n,
+    disks: [{ id: 'd', virtualSize: 2n ** 40n, backingChain: ['/a', '/b'] }],
+    savedStates: [{ name: 's', created: new Date(1_700_000_000_123), nothingDeletedSince: false }],
+    guestInfo: { refreshed: new Date(0), ipv4: ['10.0.0.1'] },
+  });
+
+test('all that a node told comes back, and what is asked for most is there', () => {
+  const kept = new KeptDomain(told('one'));
+  expect(kept.domain).toEqual(told('one'));
+  expect(kept).toMatchObject({ id: 'a', name: 'one', powerState: PowerState.RUNNING, parentId: 't' });
+  expect(kept).toMatchObject({ template: true, memoryCount: 2048, cpuCount: 3 });
+});
+
+test('of several each tells its own, in whatever order they are asked', () => {
+  const [one, two] = ['one', 'two'].map(name => new KeptDomain(told(name)));
+  expect([one, two, two, one].map(kept => kept!.domain.name)).toEqual(['one', 'two', 'two', 'one']);
+});
+
+test('two that tell the same are equal', () => {
+  const kept = new KeptDomain(told('one'));
+  expect(kept.equals(new KeptDomain(told('one')))).toBe(true);
+  expect(kept.equals(new KeptDomain(told('two')))).toBe(false);
+  expect(kept.equals(new KeptDomain({ ...told('one'), revision: 1n }))).toBe(false);
+});
