@@ -6,7 +6,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import { VirtkeepError } from '@virtkeep/shared/errors';
-import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { type Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import {
   type Inventory as FullInventory,
   type InventoryEvent,
@@ -106,12 +106,12 @@ export class Inventory {
       this.#away.add(row.id);
     }
     for (const { domain_id: id, node_id: nodeId, record_json } of await this.#store.domainCopies()) {
-      const copies = new Map(this.#copies.get(id)).set(nodeId, keptOf(record_json));
+      const copies = new Map(this.#copies.get(id)).set(nodeId, KeptDomain.ofJson(record_json));
       this.#copies.set(id, copies);
     }
     for (const row of await this.#store.domains()) {
       await shareLoop();
-      const kept = keptOf(row.record_json);
+      const kept = KeptDomain.ofJson(row.record_json);
       const { id, first_seen: firstSeen, modified, ran_on: ranOn } = row;
       // the text that all of a node have in common
       const nodeId = this.nodes.get(row.node_id)?.row.id ?? row.node_id;
@@ -468,8 +468,6 @@ export class Inventory {
     this.#tell({ kind: 'data_pool', id, action: entry.views.size === 0 ? 'removed' : 'changed' });
   }
 }
-
-const keptOf = (json: string): KeptDomain => new KeptDomain(Domain.fromJSON(JSON.parse(json)));
 
 const differenceOf = (before: KeptDomain, after: KeptDomain): DomainDifference =>
   before.equals(after) ? 'nothing' : domainDifference(before.domain, after.domain);

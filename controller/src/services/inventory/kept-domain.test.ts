@@ -21,6 +21,7 @@ const told = (name: string) =>
 test('all that a node told comes back, and what is asked for most is there', () => {
   const kept = new KeptDomain(told('one'));
   expect(kept.domain).toEqual(told('one'));
+  expect(KeptDomain.ofJson(kept.json).domain).toEqual(told('one'));
   expect(kept).toMatchObject({ id: 'a', name: 'one', powerState: PowerState.RUNNING, parentId: 't' });
   expect(kept).toMatchObject({ template: true, memoryCount: 2048, cpuCount: 3 });
 });

@@ -18,10 +18,11 @@ export class KeptDomain {
   /** MiB. */
   readonly memoryCount: number;
   readonly cpuCount: number;
-  /** The message, a byte in each character: a text is one thing without parts, and shorter than a buffer with its own. */
-  readonly #message: string;
+  /** The message as the database has it: one thing without parts. */
+  readonly json: string;
 
-  constructor(domain: Domain) {
+  /** @param json of the same */
+  constructor(domain: Domain, json = JSON.stringify(Domain.toJSON(domain))) {
     this.id = domain.id;
     this.name = domain.name;
     this.powerState = domain.powerState;
@@ -29,19 +30,22 @@ export class KeptDomain {
     this.template = domain.template;
     this.memoryCount = Number(domain.memoryCount);
     this.cpuCount = domain.cpuCount;
-    this.#message = Buffer.from(Domain.encode(domain).finish()).toString('latin1');
+    this.json = json;
   }
 
-  /** All of it, made anew (2 µs with two disks). */
+  static ofJson(json: string): KeptDomain {
+    return new KeptDomain(Domain.fromJSON(JSON.parse(json)), json);
+  }
+
+  /** All of it, made anew (3 to 5 µs with two disks). */
   get domain(): Domain {
-    if (last?.kept !== this)
-      last = { kept: this, domain: Domain.decode(Buffer.from(this.#message, 'latin1')) };
+    if (last?.kept !== this) last = { kept: this, domain: Domain.fromJSON(JSON.parse(this.json)) };
     return last.domain;
   }
 
   /** Both tell the same, also of when it was. */
   equals(other: KeptDomain): boolean {
-    return this.#message === other.#message;
+    return this.json === other.json;
   }
 }
 

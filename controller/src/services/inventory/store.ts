@@ -1,6 +1,6 @@
 /** The rows behind the inventory; decides nothing. */
 import { setImmediate } from 'node:timers';
-import { Domain, PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
 import { relaxedTransaction } from '../../store/dialect.ts';
 import { piecesOf } from '../../store/pieces.ts';
@@ -145,10 +145,10 @@ export class InventoryStore {
 
   /** What the other nodes tell of a domain, by node; what others told before is forgotten. */
   async putDomainCopies(domainId: string, copies: ReadonlyMap<string, KeptDomain>): Promise<void> {
-    const rows = [...copies].map(([node_id, { domain }]) => ({
+    const rows = [...copies].map(([node_id, { json }]) => ({
       domain_id: domainId,
       node_id,
-      record_json: JSON.stringify(Domain.toJSON(domain)),
+      record_json: json,
     }));
     await this.#db.transaction().execute(async trx => {
       await trx.deleteFrom('domain_copies').where('domain_id', '=', domainId).execute();
@@ -186,15 +186,15 @@ export class InventoryStore {
   }
 }
 
-function rowOfDomain({ domain, nodeId, firstSeen, modified, ranOn }: DomainEntry): DomainRow {
+function rowOfDomain({ kept, nodeId, firstSeen, modified, ranOn }: DomainEntry): DomainRow {
   return {
-    id: domain.id,
+    id: kept.id,
     node_id: nodeId,
-    verbose_name: domain.name,
-    power_state: powerNumber(domain.powerState),
-    template: Number(domain.template),
-    thin: Number(domain.parentId !== ''),
-    record_json: JSON.stringify(Domain.toJSON(domain)),
+    verbose_name: kept.name,
+    power_state: powerNumber(kept.powerState),
+    template: Number(kept.template),
+    thin: Number(kept.parentId !== ''),
+    record_json: kept.json,
     first_seen: firstSeen,
     modified,
     ran_on: ranOn,
