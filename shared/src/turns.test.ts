@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { shareLoop } from './turns.ts';
+import { inPieces, shareLoop } from './turns.ts';
 
 /** Only ends what would never end: others that get no turn cannot say so. */
 const LIMIT_MS = 60_000;
@@ -53,4 +53,16 @@ test('the turn of all of them together is as long as that of one, in the order i
 test('those that have little to do go on together', async () => {
   const { inIteration } = await manyAtOnce(0);
   expect(inIteration.length).toBeLessThan(10);
+});
+
+test('pieces have all that is there when it is their turn, in its order', async () => {
+  const things = new Set([1, 2, 3, 4, 5]);
+  const pieces: (readonly number[])[] = [];
+  for await (const piece of inPieces(things, 2)) {
+    pieces.push(piece);
+    if (piece.includes(1)) things.delete(4);
+    if (piece.includes(3)) things.add(6);
+  }
+  expect(pieces).toEqual([[1, 2], [3, 5], [6]]);
+  for await (const piece of inPieces([], 2)) expect(piece).toBeUndefined();
 });

@@ -49,3 +49,19 @@ export async function shareLoop(): Promise<void> {
     arrange();
   });
 }
+
+/**
+ * Many things in pieces of so many at most, with `shareLoop` between: for work that keeps the loop for less than its turn with each piece.
+ * Those of a map or a set that come meanwhile are among them; one that went and came again may be there twice.
+ */
+export async function* inPieces<T>(things: Iterable<T>, atOnce: number): AsyncGenerator<readonly T[]> {
+  let piece: T[] = [];
+  for (const thing of things) {
+    piece.push(thing);
+    if (piece.length < atOnce) continue;
+    yield piece;
+    piece = [];
+    await shareLoop();
+  }
+  if (piece.length > 0) yield piece;
+}

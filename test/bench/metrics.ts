@@ -190,7 +190,7 @@ const own = await measured(written);
 const asked = statements;
 const client = await measured(kept);
 const listFrom = performance.now();
-protection.list({});
+await protection.list({});
 const listMs = performance.now() - listFrom;
 
 const rows: BenchRow[] = [

@@ -11,8 +11,27 @@ const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 const isPlain = (value: unknown): boolean => typeof value === 'string' && PLAIN.test(value);
 const isTime = (value: unknown): boolean => typeof value === 'string' && TIME.test(value);
 
-/** Whether these texts are in the order of their codes. */
-const areByCode = (values: readonly unknown[]): boolean => values.every(isPlain) || values.every(isTime);
+/** Learns of one text after the other whether all of them are in the order of their codes. */
+export class OrderOfCodes {
+  #arePlain = true;
+  #areTimes = true;
+
+  add(value: unknown): void {
+    this.#arePlain &&= isPlain(value);
+    this.#areTimes &&= isTime(value);
+  }
+
+  /** Of all that were added. */
+  get holds(): boolean {
+    return this.#arePlain || this.#areTimes;
+  }
+}
+
+function areByCode(values: readonly unknown[]): boolean {
+  const order = new OrderOfCodes();
+  for (const value of values) order.add(value);
+  return order.holds;
+}
 
 /** Numbers by value, everything else by its text; what is absent comes first. */
 export function compareKeys(a: SortKey, b: SortKey): number {
@@ -30,6 +49,24 @@ export function compareTexts(a: string, b: string): number {
 
 const compareCodes = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
 
+export interface Keyed {
+  key: SortKey;
+  id: SortKey;
+}
+
+/** By their keys; equal ones by their id, in either direction. @param byCode which of them all are in the order of their codes: comparing them so is faster */
+export function comparison(
+  byCode: { keys: boolean; ids: boolean },
+  descending: boolean,
+): (a: Keyed, b: Keyed) => number {
+  const sign = descending ? -1 : 1;
+  const byKey = byCode.keys ? compareAsCodes : compareKeys;
+  const byId = byCode.ids ? compareAsCodes : compareKeys;
+  return (a, b) => sign * byKey(a.key, b.key) || byId(a.id, b.id);
+}
+
+const compareAsCodes = (a: SortKey, b: SortKey): number => compareCodes(a as string, b as string);
+
 /** Puts things in the order of a key; equal ones by their id, in either direction. */
 export function inOrder<T>(
   things: readonly T[],
@@ -38,13 +75,9 @@ export function inOrder<T>(
   descending: boolean,
 ): T[] {
   const keyed = things.map(thing => ({ thing, key: keyOf(thing), id: idOf(thing) }));
-  const sign = descending ? -1 : 1;
-  if (areByCode(keyed.map(({ key }) => key)) && areByCode(keyed.map(({ id }) => id)))
-    keyed.sort(
-      (a, b) =>
-        sign * compareCodes(a.key as string, b.key as string) || compareCodes(a.id as string, b.id as string),
-    );
-  else keyed.sort((a, b) => sign * compareKeys(a.key, b.key) || compareKeys(a.id, b.id));
+  const keys = areByCode(keyed.map(({ key }) => key));
+  const ids = areByCode(keyed.map(({ id }) => id));
+  keyed.sort(comparison({ keys, ids }, descending));
   return keyed.map(({ thing }) => thing);
 }
 

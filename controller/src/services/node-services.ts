@@ -264,7 +264,7 @@ export function createNodeServices(
     tell: (id, action) => changes.publish({ kind: 'scheduled_task', entityId: id, action }),
     graceMs: () => config.protection.grace_hours * 3_600_000,
     notifications: core.notifications,
-    protection: () => protection.list({}).rows.map(row => protection.record(row)),
+    protection: () => protection.records(),
     maxAgeDays: () => config.protection.max_age_days,
     dailyAt: () => config.notifications.daily_at,
   });

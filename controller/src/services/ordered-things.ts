@@ -1,8 +1,9 @@
 /**
  * Lists of many things in memory: found and put in order by little of each, so that only those of a page are made into records. Which match
- * and their order are kept from one look to the next.
+ * and their order are kept from one look to the next. Whatever goes through all of them does so in pieces, with turns for others between.
  */
-import { KeptOrder, type Ordering, sortedIds } from './kept-order.ts';
+import { inPieces } from '@virtkeep/shared/turns';
+import { KeptOrder, type Ordering } from './kept-order.ts';
 import type { SortKey } from './list-order.ts';
 
 export interface PageRequest {
@@ -12,7 +13,7 @@ export interface PageRequest {
 }
 
 export interface Which<T> {
-  /** Ids of which the others are none; undefined: all. */
+  /** Ids of which the others are none, as of when the page is asked for; undefined: all. */
   among?: Iterable<string> | undefined;
   /** Undefined: all match. */
   matches?: ((thing: T) => boolean) | undefined;
@@ -26,14 +27,30 @@ export interface OrderedThingsOptions<T> {
   find: (id: string) => T | undefined;
   /** Fields to order by; null for what has no value. */
   fields: Record<string, (thing: T) => SortKey>;
+  /**
+   * Called whenever others have gone on, many times for a page: tells by `touch` or `forget` what has changed elsewhere without a word
+   * since it was called last.
+   */
+  refresh?: () => void;
 }
 
+/** Of a list: how many there are, and those of the page. All of them are there at the moment at which the page is made. */
+export interface PageOf<T> {
+  count: number;
+  things: T[];
+}
+
+/** When more nodes than these have changed, whoever lists what they have has all put in order anew: it would be long in touching each. */
+export const FEW_NODES = 10;
 /** Each is as long as there are things; the one that was not looked at for longest goes. */
 const MAX_KEPT = 12;
+const IDS_AT_ONCE = 1000;
 
 export class OrderedThings<T> {
   readonly #options: OrderedThingsOptions<T>;
   readonly #orders = new Map<string, KeptOrder>();
+  /** What somebody looks at now, also what is not kept, or no more: it is told what changes meanwhile, too. */
+  readonly #looks = new Set<{ order: KeptOrder }>();
 
   constructor(options: OrderedThingsOptions<T>) {
     this.#options = options;
@@ -42,58 +59,77 @@ export class OrderedThings<T> {
   /** It is new, has changed or is gone, or what it is ordered by has changed elsewhere. */
   touch(id: string): void {
     for (const order of this.#orders.values()) order.touch(id);
+    for (const { order } of this.#looks) order.touch(id);
   }
 
   /** So much has changed that all is to be put in order anew. */
   forget(): void {
-    this.#orders.clear();
+    for (const order of this.#orders.values()) order.forget();
+    for (const { order } of this.#looks) order.forget();
   }
 
-  page(request: PageRequest, which: Which<T> = {}): { count: number; things: T[] } {
+  /** As things are when it answers, which may be a good while later: all of them are put in order first, when nobody has looked at them so. */
+  async page(request: PageRequest, which: Which<T> = {}): Promise<PageOf<T>> {
     const { among, matches, name } = which;
-    const { ordering, limit, offset } = request;
-    if (among !== undefined) return this.#cut(request, this.#some(ordering, among, matches));
-    if (!matches) return this.#cut(request, this.#kept(ordering, {}));
-    if (name !== undefined) return this.#cut(request, this.#kept(ordering, which));
-    const things: T[] = [];
-    let count = 0;
-    for (const id of this.#kept(ordering, {})) {
-      const thing = this.#options.find(id);
-      if (thing === undefined || !matches(thing)) continue;
-      if (count >= offset && things.length < limit) things.push(thing);
-      count += 1;
-    }
-    return { count, things };
+    const { ordering } = request;
+    const cut = (ids: readonly string[]) => this.#cut(request, ids);
+    if (among !== undefined) return this.#look(await this.#some(ordering, among, matches), cut);
+    if (!matches) return this.#look(this.#kept(ordering, {}), cut);
+    if (name !== undefined) return this.#look(this.#kept(ordering, which), cut);
+    // what is in order already is soon put in order
+    return this.#look(this.#kept(ordering, {}), ids =>
+      this.#look(
+        this.#order(ordering, () => ids, matches),
+        cut,
+      ),
+    );
   }
 
-  #cut({ limit, offset }: PageRequest, ids: readonly string[]): { count: number; things: T[] } {
+  async #look<R>(order: KeptOrder, use: (ids: readonly string[]) => R | Promise<R>): Promise<R> {
+    const look = { order };
+    this.#looks.add(look);
+    try {
+      return await order.read(use);
+    } finally {
+      this.#looks.delete(look);
+    }
+  }
+
+  #cut({ limit, offset }: PageRequest, ids: readonly string[]): PageOf<T> {
     const things = ids.slice(offset, offset + limit).flatMap(id => this.#options.find(id) ?? []);
     return { count: ids.length, things };
   }
 
-  #some({ field, descending }: Ordering, among: Iterable<string>, matches: Which<T>['matches']): string[] {
-    const keyOf = this.#keyOf(field, matches);
-    const ids = [...among].filter(id => keyOf(id) !== undefined);
-    return sortedIds(ids, keyOf, descending);
+  async #some(ordering: Ordering, among: Iterable<string>, matches: Which<T>['matches']): Promise<KeptOrder> {
+    const ids = new Set<string>();
+    for await (const piece of inPieces(among, IDS_AT_ONCE)) for (const id of piece) ids.add(id);
+    return this.#order(ordering, () => ids, matches, ids);
   }
 
-  #kept({ field, descending }: Ordering, { matches, name = '' }: Which<T>): readonly string[] {
+  #kept(ordering: Ordering, { matches, name = '' }: Which<T>): KeptOrder {
+    const { field, descending } = ordering;
     const key = `${descending ? '-' : ''}${field} ${name}`;
-    const order =
-      this.#orders.get(key) ?? new KeptOrder(this.#options.all(), this.#keyOf(field, matches), descending);
+    const order = this.#orders.get(key) ?? this.#order(ordering, this.#options.all, matches);
     this.#orders.delete(key);
     this.#orders.set(key, order);
     if (this.#orders.size > MAX_KEPT) this.#orders.delete(this.#orders.keys().next().value!);
-    return order.ids();
+    return order;
   }
 
-  #keyOf(field: string, matches: Which<T>['matches']): (id: string) => SortKey {
-    const { find, fields } = this.#options;
-    const keyOf = fields[field];
-    if (!keyOf) throw new Error(`no order by ${field}`);
-    return id => {
-      const thing = find(id);
-      return thing === undefined || (matches && !matches(thing)) ? undefined : keyOf(thing);
+  /** @param only undefined: whatever is touched may be one of these */
+  #order(
+    { field, descending }: Ordering,
+    all: () => Iterable<string>,
+    matches: Which<T>['matches'],
+    only?: ReadonlySet<string>,
+  ): KeptOrder {
+    const { find, fields, refresh } = this.#options;
+    const fieldOf = fields[field];
+    if (!fieldOf) throw new Error(`no order by ${field}`);
+    const keyOf = (id: string) => {
+      const thing = only?.has(id) === false ? undefined : find(id);
+      return thing === undefined || (matches && !matches(thing)) ? undefined : fieldOf(thing);
     };
+    return new KeptOrder({ all, keyOf, descending, refresh });
   }
 }

@@ -155,7 +155,8 @@ test('without a task it is late by age, and by what a task had promised', async 
   expect(await stateOf()).toBe('late');
   const promise = (latestDue: number | null, intervalMs = DAY_MS) => {
     const nightly = { id: pool.id, verbose_name: 'nightly', latestDue, intervalMs };
-    rest.services.protection.setCoverage({ expectationsOf: id => (id === domain.id ? [nightly] : []) });
+    const expectationsOf = (id: string) => (id === domain.id ? [nightly] : []);
+    rest.services.protection.setCoverage({ expectationsOf, version: nightly });
   };
   promise(null);
   expect(await stateOf()).toBe('late');
@@ -165,7 +166,7 @@ test('without a task it is late by age, and by what a task had promised', async 
   const [late] = (await list('?state=late')).results;
   expect(late).toMatchObject({ state: 'late', tasks: [{ id: pool.id, verbose_name: 'nightly' }] });
   expect(late.reason).toContain('nightly');
-  rest.services.protection.setCoverage({ expectationsOf: () => [] });
+  rest.services.protection.setCoverage({ expectationsOf: () => [], version: 0 });
 });
 
 test('an administrator excludes a VM, which holds while it is gone', async () => {

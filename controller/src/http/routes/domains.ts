@@ -141,7 +141,7 @@ function readRoutes(app: App, services: Services): void {
         with_vdisks: isTrue(query.with_vdisks),
       };
       if (!isWhole(query)) return pageAnswer(request, page, 0, []);
-      const { count, records } = services.domains.page(
+      const { count, records } = await services.domains.page(
         { ...page, filter, tagged: services.tags.bearersOf(query.tag) },
         principalOf(request),
         full,

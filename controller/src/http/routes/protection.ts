@@ -26,7 +26,10 @@ export const protectionRoutes: RouteModule = (app, services) => {
     async request => {
       const { state, node, tag, ...query } = request.query;
       const page = parsePage(query, ProtectionSchema, ORDERINGS);
-      const { count, rows, counts } = services.protection.page({ state, node, tag, name: page.name }, page);
+      const { count, rows, counts } = await services.protection.page(
+        { state, node, tag, name: page.name },
+        page,
+      );
       const answer = pageAnswer(
         request,
         page,

@@ -98,7 +98,7 @@ function readRoutes(app: App, services: Services): void {
       const full = page.allContent || VDISK_DETAILS.some(field => page.fields?.includes(field));
       const filter = { another_domain, domain, datapool, node };
       const tagged = services.tags.bearersOf(tag);
-      const { count, records } = services.vdisks.page({ ...page, filter, tagged }, full);
+      const { count, records } = await services.vdisks.page({ ...page, filter, tagged }, full);
       const viewer = principalOf(request);
       return pageAnswer(
         request,

@@ -7,7 +7,7 @@ import type { Inventory } from '../inventory/inventory.ts';
 import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
 import { sortedIds } from '../kept-order.ts';
-import { OrderedThings, type PageRequest } from '../ordered-things.ts';
+import { FEW_NODES, OrderedThings, type PageRequest } from '../ordered-things.ts';
 import {
   fullVdiskRecord,
   statusTold,
@@ -63,6 +63,7 @@ export class VdiskService {
           disk.poolId === '' ? null : (pools.get(disk.poolId)?.row.verbose_name ?? ''),
         status: ({ entry }) => statusTold(links.isConnected(entry.nodeId)),
       },
+      refresh: () => this.#refresh(),
     });
     this.#seenNodes = new SeenNodes(
       () => inventory.nodes.keys(),
@@ -75,18 +76,17 @@ export class VdiskService {
   }
 
   /** Each disk once, also those of nodes that are away. @param full with the devices' details. */
-  page(request: VdiskPageRequest, full: boolean): { count: number; records: VdiskRecord[] } {
+  async page(request: VdiskPageRequest, full: boolean): Promise<{ count: number; records: VdiskRecord[] }> {
     const { filter, tagged, name } = request;
     if (filter.another_domain !== undefined)
       return this.#pageOfAttached(request, filter.another_domain, full);
-    this.#refresh();
     const part = name?.toLowerCase();
     const isAny = [...Object.values(filter), name].every(value => value === undefined);
     const matches = ({ disk, entry }: OwnedDisk) =>
       isOf(filter, disk.poolId, entry) && (part === undefined || disk.name.toLowerCase().includes(part));
     const among = this.#among(filter);
-    const { count, things } = this.#lists.page(request, {
-      among: tagged ?? (among && new Set(among.flatMap(entry => entry.domain.disks.map(disk => disk.id)))),
+    const { count, things } = await this.#lists.page(request, {
+      among: tagged ?? (among && diskIdsOf(among)),
       matches: isAny ? undefined : owned => matches(this.#ownedBy(owned, filter)),
       name: JSON.stringify([filter, name]),
     });
@@ -96,11 +96,14 @@ export class VdiskService {
   /** What disks are in order by may have changed elsewhere. */
   #refresh(): void {
     const { domains, poolNamesVersion } = this.#inventory;
-    if (poolNamesVersion !== this.#poolNamesVersion) this.#lists.forget();
+    const nodeIds = this.#seenNodes.changed();
+    const isMuch = poolNamesVersion !== this.#poolNamesVersion || nodeIds.length > FEW_NODES;
     this.#poolNamesVersion = poolNamesVersion;
-    for (const nodeId of this.#seenNodes.changed())
-      for (const id of domains.ofNode(nodeId))
-        for (const disk of domains.get(id)?.domain.disks ?? []) this.#lists.touch(disk.id);
+    if (isMuch) this.#lists.forget();
+    else
+      for (const nodeId of nodeIds)
+        for (const id of domains.ofNode(nodeId))
+          for (const disk of domains.get(id)?.domain.disks ?? []) this.#lists.touch(disk.id);
   }
 
   /** The VMs whose disks may match; undefined: those of any. */
@@ -183,6 +186,10 @@ export class VdiskService {
     };
     return full ? fullVdiskRecord(disk, entry, context) : vdiskRecord(disk, entry, context);
   }
+}
+
+function* diskIdsOf(entries: readonly DomainEntry[]): Generator<string> {
+  for (const { domain } of entries) for (const disk of domain.disks) yield disk.id;
 }
 
 function isOf({ domain, datapool, node }: VdiskFilter, poolId: string, entry: DomainEntry): boolean {

@@ -7,7 +7,7 @@ import type { Actor, Principal } from '../../auth/principal.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
-import { OrderedThings, type PageRequest } from '../ordered-things.ts';
+import { FEW_NODES, OrderedThings, type PageRequest } from '../ordered-things.ts';
 import type { ProtectionService } from '../protection/protection.ts';
 import type { ProtectionState } from '../protection/rules.ts';
 import type { BorneTag } from '../tags/record.ts';
@@ -108,6 +108,7 @@ export class DomainService {
         status: ({ nodeId }) => statusTold(this.#nodeOf(nodeId)),
         user_power_state: ({ kept, nodeId }) => powerTold(kept, this.#isThere(nodeId)),
       },
+      refresh: () => this.#refresh(),
     });
     domains.onChange(id => this.#lists.touch(id));
     protection.setStateListener(id => this.#lists.touch(id));
@@ -123,21 +124,20 @@ export class DomainService {
   }
 
   /** A page of the records of those that match, on all nodes, also those that are away; short unless `full`. */
-  page(
+  async page(
     request: DomainPageRequest,
     viewer: Principal | null,
     full: boolean,
-  ): { count: number; records: DomainRecord[] } {
+  ): Promise<{ count: number; records: DomainRecord[] }> {
     const { filter, tagged, name } = request;
-    this.#protection.look();
-    for (const nodeId of this.#seenNodes.changed())
-      for (const id of this.#inventory.domains.ofNode(nodeId)) this.#lists.touch(id);
+    // what a record tells of it is judged when it is told
+    if (filter.protection !== undefined) await this.#protection.look();
     const matches = matcher(filter, {
       stateOf: id => this.#protection.state(id),
       part: name?.toLowerCase(),
       isThere: nodeId => this.#isThere(nodeId),
     });
-    const { count, things } = this.#lists.page(request, {
+    const { count, things } = await this.#lists.page(request, {
       among: tagged ?? this.#among(filter),
       matches,
       name: JSON.stringify([filter, name]),
@@ -145,6 +145,15 @@ export class DomainService {
     const render = full ? domainRecord : shortDomainRecord;
     const records = things.map(entry => this.#whole(render(entry, this.#context(entry, viewer))));
     return { count, records };
+  }
+
+  /** What VMs are in order by may have changed with their nodes. */
+  #refresh(): void {
+    const nodeIds = this.#seenNodes.changed();
+    if (nodeIds.length > FEW_NODES) this.#lists.forget();
+    else
+      for (const nodeId of nodeIds)
+        for (const id of this.#inventory.domains.ofNode(nodeId)) this.#lists.touch(id);
   }
 
   /** Ids of the few that may match; undefined: any may. */

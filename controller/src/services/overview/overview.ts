@@ -67,7 +67,7 @@ export interface Overview {
 
 /** @throws RangeError for a time zone that nobody knows. */
 export async function overview(services: OverviewDependencies, query: OverviewQuery): Promise<Overview> {
-  const { rows, counts } = services.protection.mostUrgent(Math.max(MAX_URGENT, query.histories));
+  const { rows, counts } = await services.protection.mostUrgent(Math.max(MAX_URGENT, query.histories));
   const running = await services.tasks.list({
     status: 'IN_PROGRESS',
     ordering: { field: 'created', descending: true },

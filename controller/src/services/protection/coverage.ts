@@ -7,8 +7,10 @@ export interface CoverageSource {
    * for all VMs of all nodes when they are counted: it answers from memory, in a time that does not grow with the tasks of others.
    */
   expectationsOf(domainId: string): readonly Expectation[];
+  /** Another one, told by its identity, whenever the answer for any VM may be another one: all VMs are judged anew only then. */
+  readonly version: unknown;
 }
 
 const NONE: readonly Expectation[] = [];
 
-export const NO_COVERAGE: CoverageSource = { expectationsOf: () => NONE };
+export const NO_COVERAGE: CoverageSource = { expectationsOf: () => NONE, version: NONE };

@@ -327,8 +327,8 @@ test('scheduled tasks are asked through their source', async () => {
   await file('a', at(1));
   const protection = await service();
   const task1 = { id: 's', verbose_name: 'nightly', latestDue: NOW - DAY_MS / 2, intervalMs: DAY_MS };
-  protection.setCoverage({ expectationsOf: id => (id === 'a' ? [task1] : []) });
-  const { rows, counts } = protection.list({});
+  protection.setCoverage({ expectationsOf: id => (id === 'a' ? [task1] : []), version: 0 });
+  const { rows, counts } = await protection.list({});
   expect(counts).toEqual({ protected: 0, late: 1, failing: 0, never: 2, excluded: 0 });
   expect(protection.record(rows[0]!)).toMatchObject({
     domain: { id: 'a', verbose_name: 'vm-a' },
@@ -356,7 +356,7 @@ test('a list asks the database for nothing, and no statement reads a whole table
     'SCAN protection_exclusions',
   ]);
   statements.length = 0;
-  for (const row of protection.list({}).rows) protection.record(row);
+  for (const row of (await protection.list({})).rows) protection.record(row);
   expect(statements).toEqual([]);
 });
 
@@ -365,8 +365,8 @@ describe('a page', () => {
   let clock = NOW;
 
   /** By all of them put in order anew. */
-  function expected(protection: ProtectionService, filter: ProtectionFilter, field: string) {
-    const { rows, counts } = protection.list(filter);
+  async function expected(protection: ProtectionService, filter: ProtectionFilter, field: string) {
+    const { rows, counts } = await protection.list(filter);
     const fields = rows.map(row => ({
       ...row,
       age: row.last_good === null ? null : -Date.parse(row.last_good),
@@ -413,18 +413,18 @@ describe('a page', () => {
         name: random(4) === 0 ? '1' : undefined,
       };
       const field = ORDERS[random(ORDERS.length)]!;
-      const wanted = expected(protection, filter, field);
-      const found = protection.page(filter, {
+      const wanted = await expected(protection, filter, field);
+      const found = await protection.page(filter, {
         ordering: { field, descending: false },
         limit: 100,
         offset: 0,
       });
       expect({ ids: found.rows.map(row => row.id), counts: found.counts }).toEqual(wanted);
       expect(found.count).toBe(wanted.ids.length);
-      const urgent = protection.mostUrgent(5).rows;
-      const all = protection
-        .list({})
-        .rows.sort((a, b) => a.severity - b.severity || (a.last_good ?? '').localeCompare(b.last_good ?? ''));
+      const urgent = (await protection.mostUrgent(5)).rows;
+      const all = (await protection.list({})).rows.sort(
+        (a, b) => a.severity - b.severity || (a.last_good ?? '').localeCompare(b.last_good ?? ''),
+      );
       const urgencyOf = (rows: typeof urgent) => rows.map(row => [row.severity, row.last_good]);
       expect(urgencyOf(urgent)).toEqual(urgencyOf(all.slice(0, 5)));
     }
@@ -444,4 +444,139 @@ test('a restore point in a pool that no node has any more protects no VM, until 
   expect((await service()).verdict('a').state).toBe('never');
   await inventory.poolChanged('n1', pool);
   expect(protection.verdict('a').state).toBe('protected');
+});
+
+describe('a look', () => {
+  const TASK = { id: 's', verbose_name: 'nightly', latestDue: NOW - DAY_MS / 2, intervalMs: DAY_MS };
+  const COUNT = 2000;
+  const NAMES = { ordering: { field: 'domain', descending: false }, limit: 1, offset: 0 };
+  let clock: number;
+  let maxAgeDays: number;
+  /** How often it was asked what is expected of a VM. */
+  let asked: number;
+  let source: { expectationsOf: (id: string) => (typeof TASK)[]; version: unknown };
+  let protection: ProtectionService;
+  /** Ids of those whose state is another one. */
+  let heard: string[];
+
+  beforeEach(async () => {
+    [clock, maxAgeDays, heard] = [NOW, 7, []];
+    await file('a', at(6));
+    await file('b', at(1));
+    for (let number = 0; number < COUNT - 3; number += 1) known(`${number}`);
+    protection = new ProtectionService({
+      db,
+      inventory,
+      tags: { has: () => true },
+      tell: () => {},
+      maxAgeDays: () => maxAgeDays,
+      keepDays: () => 180,
+      now: () => clock,
+    });
+    await protection.load();
+    const none: (typeof TASK)[] = [];
+    const expectationsOf = () => {
+      asked += 1;
+      return none;
+    };
+    source = { expectationsOf, version: 0 };
+    protection.setCoverage(source);
+    protection.setStateListener(id => heard.push(id));
+    await protection.look();
+    asked = 0;
+  });
+
+  /** How often it was asked since the last time, and whose state is another one. */
+  async function looked(): Promise<[number, string[]]> {
+    [asked, heard] = [0, []];
+    await protection.look();
+    return [asked, heard];
+  }
+
+  test('judges nobody again as long as nothing has changed', async () => {
+    clock += DAY_MS / 2;
+    expect(await looked()).toEqual([0, []]);
+    await protection.page({ state: 'protected' }, NAMES);
+    expect(asked).toBeLessThan(COUNT * 1.1);
+    asked = 0;
+    await protection.page({ state: 'protected' }, NAMES);
+    // only the one that is told
+    expect(asked).toBe(1);
+    await protection.setExcluded('5', true);
+    expect(await looked()).toEqual([2, []]);
+  });
+
+  test('judges all when the time of one has come', async () => {
+    clock = NOW + DAY_MS + 1;
+    // lists are told at the look
+    expect(protection.state('a')).toBe('protected');
+    expect(await looked()).toEqual([COUNT + 1, ['a']]);
+    expect(await looked()).toEqual([0, []]);
+    expect((await protection.page({}, NAMES)).counts).toMatchObject({ protected: 1, late: 1 });
+    clock = NOW;
+    expect((await looked())[1]).toEqual(['a']);
+    expect(protection.state('a')).toBe('protected');
+    expect(await looked()).toEqual([0, []]);
+  });
+
+  test('judges all when other days are allowed, or scheduled tasks promise something else', async () => {
+    maxAgeDays = 3;
+    expect((await looked())[1]).toEqual(['a']);
+    expect(await looked()).toEqual([0, []]);
+    source.expectationsOf = id => (id === 'b' ? [TASK] : []);
+    expect((await looked())[1]).toEqual([]);
+    source.version = 1;
+    expect((await looked())[1]).toEqual(['b']);
+    expect(await looked()).toEqual([0, []]);
+    protection.setCoverage({ ...source, expectationsOf: () => [] });
+    expect((await looked())[1]).toEqual(['b']);
+  });
+
+  test('judges all once for those who look at once, and again when something has changed meanwhile', async () => {
+    source.version = 1;
+    await Promise.all([1, 2, 3].map(() => protection.look()));
+    expect(asked).toBe(COUNT);
+    const { expectationsOf } = source;
+    let second: Promise<void> | undefined;
+    source.version = 2;
+    source.expectationsOf = id => {
+      if (source.version === 2 && id === '500') {
+        source.version = 3;
+        second = protection.look();
+      }
+      return expectationsOf(id);
+    };
+    await protection.look();
+    await second;
+    expect(await looked()).toEqual([0, []]);
+  });
+
+  test('counts also those that come while a page is made', async () => {
+    const page = protection.page({}, NAMES);
+    for (let number = 0; number < 30; number += 1) {
+      known(`new-${number}`);
+      await Promise.resolve();
+    }
+    const { count, counts } = await page;
+    expect(count).toBeGreaterThan(COUNT);
+    expect(Object.values(counts).reduce((sum, one) => sum + one)).toBeGreaterThanOrEqual(count);
+  });
+
+  test('lets VMs come and go while it judges all', async () => {
+    source.version = 1;
+    const { expectationsOf } = source;
+    source.expectationsOf = id => {
+      if (id === '500') {
+        for (let number = 600; number < 700; number += 1) inventory.domains.delete(`${number}`);
+        known('new');
+      }
+      return expectationsOf(id);
+    };
+    const { count, counts } = await protection.page({}, NAMES);
+    expect(count).toBe(COUNT - 99);
+    expect(counts).toEqual({ protected: 2, late: 0, failing: 0, never: COUNT - 101, excluded: 0 });
+    const found = await protection.page({ name: 'VM-' }, NAMES);
+    expect([found.count, found.counts]).toEqual([count, counts]);
+    expect(await protection.records()).toHaveLength(count);
+  });
 });

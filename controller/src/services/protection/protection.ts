@@ -3,13 +3,13 @@
  * backup files have changed: a list asks the database for nothing. Ages, and what follows from them, are computed when they are told.
  */
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
-import { shareLoop } from '@virtkeep/shared/turns';
+import { inPieces, shareLoop } from '@virtkeep/shared/turns';
 import type { Database, TaskRow } from '../../store/schema.ts';
 import { GOOD_STATUSES } from '../backup-files/restore-points.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
-import { OrderedThings, type PageRequest } from '../ordered-things.ts';
+import { FEW_NODES, OrderedThings, type PageRequest } from '../ordered-things.ts';
 import { BACKUP, BackupAttempts, type LastBackup } from './attempts.ts';
 import { type CoverageSource, NO_COVERAGE } from './coverage.ts';
 import {
@@ -101,8 +101,20 @@ interface Judged {
   maxAgeDays: number;
 }
 
-/** Lists look so often whether the passing of time has made something of a VM. */
+/** Lists look so often whether the passing of time has made something of a VM, when it can have. */
 const LOOK_MS = 1000;
+/** So many VMs are judged at once, or told of. */
+const VMS_AT_ONCE = 1000;
+/** One that somebody else has begun, and one of all that has changed since that began. */
+const MOST_WALKS = 2;
+
+/** What all VMs were judged by when they were last looked at one after the other. */
+interface Walked {
+  atMs: number;
+  coverage: CoverageSource;
+  version: unknown;
+  maxAgeDays: number;
+}
 
 const SEVERITY: readonly ProtectionState[] = ['late', 'never', 'failing', 'protected', 'excluded'];
 
@@ -119,7 +131,12 @@ export class ProtectionService {
   readonly #counts = noCounts();
   readonly #lists: OrderedThings<DomainEntry>;
   readonly #seenNodes: SeenNodes;
-  #lookedMs = Number.NEGATIVE_INFINITY;
+  /** Undefined: they are to be looked at anew. */
+  #walked: Walked | undefined;
+  #walking: Promise<void> | undefined;
+  /** From the latest begin of a verdict to the earliest end of one: the passing of time changes nothing between. */
+  #heldFromMs = Number.NEGATIVE_INFINITY;
+  #heldUntilMs = Number.POSITIVE_INFINITY;
   #coverage = NO_COVERAGE;
   #stateListener: (domainId: string) => void = () => {};
 
@@ -129,7 +146,7 @@ export class ProtectionService {
     this.attempts = new BackupAttempts(dependencies.db);
     const { domains, nodes } = dependencies.inventory;
     const lastGood = (entry: DomainEntry) => this.#points.get(entry.id)?.lastGood ?? null;
-    const severity = (entry: DomainEntry) => SEVERITY.indexOf(this.#judge(entry.id));
+    const severity = (entry: DomainEntry) => SEVERITY.indexOf(this.state(entry.id));
     this.#lists = new OrderedThings({
       all: () => domains.keys(),
       find: id => domains.get(id),
@@ -141,9 +158,11 @@ export class ProtectionService {
         last_good: lastGood,
         urgency: entry => `${severity(entry)}-${digitsOf(lastGood(entry))}-${entry.name}`,
       },
+      refresh: () => this.#refresh(),
     });
     domains.onChange((id, before, after) => {
       if (!before) this.#unjudged.add(id);
+      if (!after) this.#unjudged.delete(id);
       if (!after) this.#forget(id);
       this.#lists.touch(id);
     });
@@ -259,24 +278,31 @@ export class ProtectionService {
     return verdictOf(this.#factsOf(domainId), this.#now());
   }
 
-  /** The state alone, which a filter asks of all VMs; as of the last `look`, or later. */
+  /** The state alone, which a filter asks of all VMs; as of the last `look`, so that nothing is otherwise than lists were told. */
   state(domainId: string): ProtectionState {
-    return this.#judge(domainId);
+    return this.#judged.get(domainId)?.state ?? this.#judge(domainId).state;
   }
 
   /** Judges a VM only when something of it may have changed since it was. */
-  #judge(id: string): ProtectionState {
+  #judge(id: string): Judged {
     const now = this.#now();
     const before = this.#judged.get(id);
     const expectations = this.#coverage.expectationsOf(id);
     const maxAgeDays = this.#dependencies.maxAgeDays();
     const isSame = before?.expectations === expectations && before.maxAgeDays === maxAgeDays;
-    if (before && isSame && now >= before.fromMs && now < before.untilMs) return before.state;
+    if (before && isSame && now >= before.fromMs && now < before.untilMs) return before;
     const judged = { ...stateUntil(this.#factsOf(id), now), fromMs: now, expectations, maxAgeDays };
     this.#forget(id);
     this.#judged.set(id, judged);
     this.#counts[judged.state] += 1;
-    return judged.state;
+    this.#hold(judged);
+    if (before && before.state !== judged.state) this.#touch(id);
+    return judged;
+  }
+
+  #hold({ fromMs, untilMs }: Judged): void {
+    this.#heldFromMs = Math.max(this.#heldFromMs, fromMs);
+    this.#heldUntilMs = Math.min(this.#heldUntilMs, untilMs);
   }
 
   #forget(id: string): void {
@@ -285,20 +311,52 @@ export class ProtectionService {
     this.#judged.delete(id);
   }
 
-  /** Before a list by states: puts in its place what has changed by the passing of time, what scheduled tasks promise, or the name of a node. */
-  look(): void {
-    const { domains } = this.#dependencies.inventory;
-    for (const nodeId of this.#seenNodes.changed())
-      for (const id of domains.ofNode(nodeId)) this.#lists.touch(id);
-    for (const id of this.#unjudged) if (domains.has(id)) this.#judge(id);
-    this.#unjudged.clear();
-    const now = this.#now();
-    if (Math.abs(now - this.#lookedMs) < LOOK_MS) return;
-    this.#lookedMs = now;
-    for (const id of domains.keys()) {
-      const before = this.#judged.get(id)?.state;
-      if (this.#judge(id) !== before) this.#touch(id);
+  /** Before a list by states: puts in its place what has changed by the passing of time, or by what scheduled tasks promise. */
+  async look(): Promise<void> {
+    await this.#judgeNew();
+    for (let walks = 0; walks < MOST_WALKS && this.#isToWalk(); walks += 1) {
+      this.#walking ??= this.#walk().finally(() => {
+        this.#walking = undefined;
+      });
+      await this.#walking;
     }
+  }
+
+  async #judgeNew(): Promise<void> {
+    const { domains } = this.#dependencies.inventory;
+    for await (const ids of inPieces(this.#unjudged, VMS_AT_ONCE))
+      for (const id of ids) {
+        this.#unjudged.delete(id);
+        if (domains.has(id)) this.#judge(id);
+      }
+  }
+
+  /** Whether a verdict may be another one, although nothing has become known of its VM. */
+  #isToWalk(): boolean {
+    const now = this.#now();
+    const walked = this.#walked;
+    if (!walked || walked.maxAgeDays !== this.#dependencies.maxAgeDays()) return true;
+    if (walked.coverage !== this.#coverage || walked.version !== this.#coverage.version) return true;
+    if (now < this.#heldFromMs) return true;
+    return now >= this.#heldUntilMs && Math.abs(now - walked.atMs) >= LOOK_MS;
+  }
+
+  /** Judges all VMs. By what changes meanwhile another one goes. */
+  async #walk(): Promise<void> {
+    const { inventory, maxAgeDays } = this.#dependencies;
+    const coverage = this.#coverage;
+    const walked = {
+      atMs: this.#now(),
+      coverage,
+      version: coverage.version,
+      maxAgeDays: maxAgeDays(),
+    };
+    this.#walked = undefined;
+    this.#heldFromMs = Number.NEGATIVE_INFINITY;
+    this.#heldUntilMs = Number.POSITIVE_INFINITY;
+    for await (const ids of inPieces(inventory.domains.keys(), VMS_AT_ONCE))
+      for (const id of ids) if (inventory.domains.has(id)) this.#hold(this.#judge(id));
+    this.#walked = walked;
   }
 
   #touch(id: string): void {
@@ -306,38 +364,60 @@ export class ProtectionService {
     this.#stateListener(id);
   }
 
+  /** The name of a node may have changed. */
+  #refresh(): void {
+    const { domains } = this.#dependencies.inventory;
+    const nodeIds = this.#seenNodes.changed();
+    if (nodeIds.length > FEW_NODES) this.#lists.forget();
+    else for (const nodeId of nodeIds) for (const id of domains.ofNode(nodeId)) this.#lists.touch(id);
+  }
+
   /** A page of those that match; `counts` are of all that match the other filters, whatever their state. */
-  page(
+  async page(
     { state, ...filter }: ProtectionFilter,
     request: PageRequest,
-  ): { count: number; rows: ProtectionRow[]; counts: ProtectionCounts } {
-    this.look();
+  ): Promise<{ count: number; rows: ProtectionRow[]; counts: ProtectionCounts }> {
+    await this.look();
     const { node, tag, name } = filter;
     const { domains } = this.#dependencies.inventory;
-    const isAny = state === undefined && tag === undefined && name === undefined;
-    const { count, things } = this.#lists.page(request, {
+    const isAny = [state, node, tag, name].every(value => value === undefined);
+    const { count, things } = await this.#lists.page(request, {
       among: node === undefined ? undefined : domains.ofNode(node),
       matches: isAny
         ? undefined
-        : entry => this.#matches(entry, filter) && (state === undefined || this.#judge(entry.id) === state),
+        : entry =>
+            this.#matches(entry, filter) && (state === undefined || this.state(entry.id) === state),
       // who bears a tag changes without a word
       name: tag === undefined ? JSON.stringify([state, name]) : undefined,
     });
-    return { count, rows: things.map(entry => this.#row(entry)), counts: this.#countsOf(filter) };
+    const rows = things.map(entry => this.#row(entry));
+    return { count, rows, counts: await this.#countsOf(filter) };
   }
 
-  #countsOf(filter: Omit<ProtectionFilter, 'state'>): ProtectionCounts {
+  /** Where it goes through all of them, each as it is when it is its turn. */
+  async #countsOf(filter: Omit<ProtectionFilter, 'state'>): Promise<ProtectionCounts> {
     const { node, tag, name } = filter;
-    if (node === undefined && tag === undefined && name === undefined) return { ...this.#counts };
+    if (node === undefined && tag === undefined && name === undefined) {
+      await this.#judgeNew();
+      return { ...this.#counts };
+    }
     const { domains } = this.#dependencies.inventory;
     const counts = noCounts();
-    for (const id of node === undefined ? domains.keys() : domains.ofNode(node))
-      if (this.#matches(domains.get(id)!, filter)) counts[this.#judge(id)] += 1;
+    const ids = node === undefined ? domains.keys() : domains.ofNode(node);
+    for await (const entries of this.#inPieces(ids))
+      for (const entry of entries) if (this.#matches(entry, filter)) counts[this.state(entry.id)] += 1;
     return counts;
   }
 
+  /** Each once, as it is when it is its turn, unless it is gone then. */
+  async *#inPieces(ids: Iterable<string>): AsyncGenerator<readonly DomainEntry[]> {
+    const { domains } = this.#dependencies.inventory;
+    for await (const piece of inPieces([...ids], VMS_AT_ONCE))
+      yield piece.flatMap(id => domains.get(id) ?? []);
+  }
+
   /** Those that need somebody most: the worst state first, of one state whoever waits longest. */
-  mostUrgent(limit: number): { rows: ProtectionRow[]; counts: ProtectionCounts } {
+  mostUrgent(limit: number): Promise<{ rows: ProtectionRow[]; counts: ProtectionCounts }> {
     return this.page({}, { ordering: { field: 'urgency', descending: false }, limit, offset: 0 });
   }
 
@@ -347,16 +427,28 @@ export class ProtectionService {
   }
 
   /** Those that match; `counts` are of all that match the other filters, whatever their state. */
-  list({ state, ...filter }: ProtectionFilter): { rows: ProtectionRow[]; counts: ProtectionCounts } {
+  async list({
+    state,
+    ...filter
+  }: ProtectionFilter): Promise<{ rows: ProtectionRow[]; counts: ProtectionCounts }> {
     const counts = noCounts();
     const rows: ProtectionRow[] = [];
-    for (const entry of this.#dependencies.inventory.domains.values()) {
-      if (!this.#matches(entry, filter)) continue;
-      const row = this.#row(entry);
-      counts[row.state] += 1;
-      if (state === undefined || state === row.state) rows.push(row);
-    }
+    for await (const entries of this.#inPieces(this.#dependencies.inventory.domains.keys()))
+      for (const entry of entries) {
+        if (!this.#matches(entry, filter)) continue;
+        const row = this.#row(entry);
+        counts[row.state] += 1;
+        if (state === undefined || state === row.state) rows.push(row);
+      }
     return { rows, counts };
+  }
+
+  /** Of all VMs, in full. */
+  async records(): Promise<ProtectionRecord[]> {
+    const records: ProtectionRecord[] = [];
+    for await (const entries of this.#inPieces(this.#dependencies.inventory.domains.keys()))
+      for (const entry of entries) records.push(this.record(this.#row(entry)));
+    return records;
   }
 
   #matches(entry: DomainEntry, { node, tag, name }: Omit<ProtectionFilter, 'state'>): boolean {

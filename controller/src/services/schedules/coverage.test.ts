@@ -101,3 +101,24 @@ test('a task that is made while the others are looked through is seen the next t
   await coverage.refresh();
   expect(coverage.expectationsOf('a')).toHaveLength(1);
 });
+
+test('it is of another version when it promises something else of a VM, and only then', async () => {
+  const versions: unknown[] = [coverage.version];
+  const again = async (hours: number) => {
+    world.now = BEGIN + hours * HOUR_MS;
+    coverage.changed();
+    await coverage.refresh();
+    if (versions.at(-1) !== coverage.version) versions.push(coverage.version);
+    return versions.length;
+  };
+  expect(await again(0)).toBe(1);
+  const task = await covering({ periodicity: 'daily' });
+  expect(await again(0)).toBe(2);
+  expect(await again(1)).toBe(2);
+  // it was due, and the grace is over
+  expect(await again(9)).toBe(3);
+  expect(await again(10)).toBe(3);
+  await world.store.updateTask(task.id, { enabled: 0 });
+  expect(await again(10)).toBe(4);
+  expect(coverage.expectationsOf('a')).toEqual([]);
+});

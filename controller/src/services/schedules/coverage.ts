@@ -55,6 +55,11 @@ export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
     return this.#expectations.get(domainId) ?? NONE;
   }
 
+  /** What is answered from, which is replaced as a whole and never changed. */
+  get version(): unknown {
+    return this.#expectations;
+  }
+
   /** A task has changed. */
   changed(): void {
     this.#madeAt = Number.NEGATIVE_INFINITY;
@@ -99,12 +104,14 @@ export class ScheduleCoverage implements CoverageSource, ScheduleMetricsSource {
         log.warn('a scheduled task promises nothing', { task: task.id, error });
       }
     }
+    let isOther = made.size !== this.#expectations.size;
     for (const [id, expectations] of made) {
       const before = this.#expectations.get(id);
       if (before && isSame(before, expectations)) made.set(id, before);
+      else isOther = true;
     }
     this.#promised = promised;
-    this.#expectations = made;
+    if (isOther) this.#expectations = made;
     this.#measures = measures;
   }
 

@@ -32,7 +32,7 @@ const make = (dailyAt = '07:00') => {
       },
     },
     backupFiles: { find: async () => ({ filename: 'a.tar', size: 7 }) } as unknown as BackupFiles,
-    protection: () => vms,
+    protection: async () => vms,
     maxAgeDays: () => 7,
     clock: { now: () => new Date(now) },
     dailyAt: () => hour,

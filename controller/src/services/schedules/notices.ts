@@ -16,7 +16,7 @@ export interface NoticeDependencies {
   };
   backupFiles: BackupFiles;
   /** The protection of all VMs, and the days that a backup may be old. */
-  protection: () => ProtectionRecord[];
+  protection: () => Promise<ProtectionRecord[]>;
   maxAgeDays: () => number;
   clock: Clock;
   /** HH:MM in the zone: when people are told of all VMs. */
@@ -84,7 +84,7 @@ export class Notices {
     const date = dayToTell(present, dailyAt());
     // of a day before the last one nobody is told: the hour was put off. One that is yet to come was told by a clock that was ahead.
     if (date <= this.#told && this.#told <= dayToTell(present, DAY_BEGINS)) return;
-    const vms = protection();
+    const vms = await protection();
     const told = vms.map(vmOf);
     const counts = { protected: 0, late: 0, failing: 0, never: 0, excluded: 0 };
     for (const { state } of vms) counts[state] += 1;
