@@ -4,7 +4,7 @@
  * not, all is put in order anew, in pieces, so that nobody else waits for it.
  */
 import { inPieces, shareLoop } from '@virtkeep/shared/turns';
-import { compareKeys, compareTexts, comparison, inOrder, OrderOfCodes, type SortKey } from './list-order.ts';
+import { comparison, inOrder, OrderOfCodes, type SortKey } from './list-order.ts';
 import { sortInPieces } from './sort-in-pieces.ts';
 
 export interface Ordering {
@@ -27,23 +27,35 @@ export interface KeptOrderOptions {
 
 /** So many that have changed are put in their places at once, which keeps the event loop for 10 to 20 ms among a hundred thousand. */
 const FEW = 128;
-/** When more have changed, it is sooner done to put all in order anew. */
-const MANY = 1000;
+/** Above this part of the whole, all of it is put in order anew. */
+const MUCH = 1 / 8;
 const KEYS_AT_ONCE = 1000;
+const IDS_AT_ONCE = 10_000;
 /**
  * So often one look lets others go on before it looks what has changed meanwhile. What is left then is put in its place at once, however
  * much it is: a look has an end.
  */
 const MOST_ROUNDS = 12;
 
+interface KeyedId {
+  id: string;
+  key: SortKey;
+}
+
+/** In order. The keys are those that they were put in their places by, whatever has become of them since. */
+interface Ordered {
+  ids: readonly string[];
+  keys: readonly SortKey[];
+}
+
 export class KeptOrder {
   readonly #options: KeptOrderOptions;
-  #ids: readonly string[] = [];
-  /** All but these are in order, as long as nothing is built. */
+  #ordered: Ordered = { ids: [], keys: [] };
+  /** All but these are in order. */
   #changed = new Set<string>();
   /** Nothing is known of the order of any. */
   #isStale = true;
-  #building: Promise<void> | undefined;
+  #arranging: Promise<void> | undefined;
 
   constructor(options: KeptOrderOptions) {
     this.#options = options;
@@ -60,42 +72,38 @@ export class KeptOrder {
   }
 
   /**
-   * Those who look while all is put in order wait for the same.
+   * Those who look while much is put in order wait for the same.
    * @param use given the ids at a moment at which each is there, in order; equal ones by their id, in either direction
    */
   async read<R>(use: (ids: readonly string[]) => R | Promise<R>): Promise<R> {
     this.#options.refresh?.();
-    for (let round = 0; this.#building || (this.#isMuch() && round < MOST_ROUNDS); round += 1) {
-      await this.#lessen();
+    for (let round = 0; this.#arranging || (this.#isMuch() && round < MOST_ROUNDS); round += 1) {
+      this.#arranging ??= this.#arrange().finally(() => {
+        this.#arranging = undefined;
+      });
+      await this.#arranging;
       this.#options.refresh?.();
     }
-    this.#settle(this.#changed.size);
-    return use(this.#ids);
+    this.#settle();
+    return use(this.#ordered.ids);
   }
 
   #isMuch(): boolean {
     return this.#isStale || this.#changed.size > FEW;
   }
 
-  /** Puts some of what has changed in its place, or all of it, and lets others go on. */
-  async #lessen(): Promise<void> {
-    if (!this.#building && !this.#isStale && this.#changed.size <= MANY) {
-      this.#settle(FEW);
-      return shareLoop();
-    }
-    this.#building ??= this.#build().finally(() => {
-      this.#building = undefined;
-    });
-    return this.#building;
-  }
-
-  /** What changes meanwhile is kept for the next round. */
-  async #build(): Promise<void> {
+  /** In pieces. What changes meanwhile is kept for the next round. */
+  async #arrange(): Promise<void> {
+    const isAnew = this.#isStale || this.#changed.size > this.#ordered.ids.length * MUCH;
     const candidates = this.#candidates();
+    const changed = this.#changed;
     this.#isStale = false;
     this.#changed = new Set();
     try {
-      this.#ids = await this.#sorted(candidates);
+      const { keyed, compare } = await this.#keyed(isAnew ? candidates : changed);
+      const fresh = await sortInPieces(keyed, compare);
+      if (isAnew) this.#ordered = await inTurns(apart(fresh));
+      else this.#ordered = await inTurns(placed(this.#ordered, fresh, changed, this.#compare()));
     } catch (error) {
       this.#isStale = true;
       throw error;
@@ -104,71 +112,116 @@ export class KeptOrder {
 
   /** Ids of all that may be there, once; those that were in order before come first, and so. */
   #candidates(): Iterable<string> {
-    return unique(this.#ids, this.#changed, this.#isStale ? this.#options.all() : []);
+    return unique(this.#ordered.ids, this.#changed, this.#isStale ? this.#options.all() : []);
   }
 
-  async #sorted(candidates: Iterable<string>): Promise<readonly string[]> {
-    const { keyOf, descending, refresh } = this.#options;
-    const keyed: { id: string; key: SortKey }[] = [];
+  /** What these are to be put in order by, of those that are there, and how. */
+  async #keyed(candidates: Iterable<string>) {
+    const { descending, refresh } = this.#options;
+    const keyed: KeyedId[] = [];
     const [keys, ids] = [new OrderOfCodes(), new OrderOfCodes()];
     for await (const piece of inPieces(candidates, KEYS_AT_ONCE)) {
       // what changes elsewhere and changes back until the end would not be told of then
       refresh?.();
-      for (const id of piece) {
-        const key = keyOf(id);
-        if (key === undefined) continue;
-        keyed.push({ id, key });
-        keys.add(key);
-        ids.add(id);
+      for (const one of this.#keyedNow(piece)) {
+        keyed.push(one);
+        keys.add(one.key);
+        ids.add(one.id);
       }
     }
-    const compare = comparison({ keys: keys.holds, ids: ids.holds }, descending);
-    return (await sortInPieces(keyed, compare)).map(({ id }) => id);
+    return { keyed, compare: comparison({ keys: keys.holds, ids: ids.holds }, descending) };
   }
 
-  /** At once; the others that have changed are in no place then. @param most so many of them, unless nothing was in order before */
-  #settle(most: number): void {
-    const { keyOf, descending } = this.#options;
-    if (!this.#isStale && this.#changed.size === 0) return;
-    const rest = this.#isStale ? [] : this.#ids.filter(id => !this.#changed.has(id));
-    const changed = this.#isStale ? [...this.#candidates()] : [...this.#changed].slice(0, most);
-    const there = changed.filter(id => keyOf(id) !== undefined);
-    const isMuch = there.length > FEW;
-    this.#ids = isMuch
-      ? sortedIds([...rest, ...there], keyOf, descending)
-      : this.#merged(rest, sortedIds(there, keyOf, descending));
+  *#keyedNow(candidates: Iterable<string>): Generator<KeyedId> {
+    for (const id of candidates) {
+      const key = this.#options.keyOf(id);
+      if (key !== undefined) yield { id, key };
+    }
+  }
+
+  #compare(): (a: KeyedId, b: KeyedId) => number {
+    return comparison({ keys: false, ids: false }, this.#options.descending);
+  }
+
+  /** At once. */
+  #settle(): void {
+    if (!this.#isMuch() && this.#changed.size === 0) return;
+    const changed = [...(this.#isStale ? this.#candidates() : this.#changed)];
+    const before = this.#isStale ? { ids: [], keys: [] } : this.#ordered;
+    const fresh = [...this.#keyedNow(changed)].sort(this.#compare());
+    this.#ordered = atOnce(placed(before, fresh, this.#changed, this.#compare()));
     this.#isStale = false;
-    for (const id of changed) this.#changed.delete(id);
+    this.#changed.clear();
   }
+}
 
-  /** Both are in order; few are to be put among many. */
-  #merged(many: readonly string[], few: readonly string[]): readonly string[] {
-    const parts: (readonly string[])[] = [];
-    let from = 0;
-    for (const id of few) {
-      const to = this.#placeOf(id, many, from);
-      parts.push(many.slice(from, to), [id]);
-      from = to;
-    }
-    // much faster than `flat`
-    return ([] as string[]).concat(...parts, many.slice(from));
-  }
+type InPieces<R> = Generator<undefined, R>;
 
-  #placeOf(id: string, ids: readonly string[], from: number): number {
-    const { keyOf, descending } = this.#options;
-    const key = keyOf(id);
-    const sign = descending ? -1 : 1;
-    let low = from;
-    let high = ids.length;
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      const other = ids[middle]!;
-      const difference = sign * compareKeys(keyOf(other), key) || compareTexts(other, id);
-      if (difference < 0) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+function* apart(keyed: readonly KeyedId[]): InPieces<Ordered> {
+  const [ids, keys]: [string[], SortKey[]] = [[], []];
+  for (const { id, key } of keyed) {
+    ids.push(id);
+    keys.push(key);
+    if (ids.length % IDS_AT_ONCE === 0) yield undefined;
   }
+  return { ids, keys };
+}
+
+/**
+ * What has changed is put in its new place, or left out.
+ * @param fresh those of the changed ones that are there, in order
+ */
+function* placed(
+  before: Ordered,
+  fresh: readonly KeyedId[],
+  changed: ReadonlySet<string>,
+  compare: (a: KeyedId, b: KeyedId) => number,
+): InPieces<Ordered> {
+  const [ids, keys]: [string[], SortKey[]] = [[], []];
+  let from = 0;
+  for (const one of [...fresh, undefined]) {
+    const to = one ? placeOf(one, before, from, compare) : before.ids.length;
+    for (; from < to; from += 1) {
+      const id = before.ids[from]!;
+      if (!changed.has(id)) {
+        ids.push(id);
+        keys.push(before.keys[from]);
+      }
+      if (from % IDS_AT_ONCE === 0) yield undefined;
+    }
+    if (!one) break;
+    ids.push(one.id);
+    keys.push(one.key);
+  }
+  return { ids, keys };
+}
+
+/** Before the first one that comes after it. */
+function placeOf(
+  one: KeyedId,
+  { ids, keys }: Ordered,
+  from: number,
+  compare: (a: KeyedId, b: KeyedId) => number,
+): number {
+  let low = from;
+  let high = ids.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (compare({ id: ids[middle]!, key: keys[middle] }, one) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+async function inTurns<R>(work: InPieces<R>): Promise<R> {
+  for (let step = work.next(); ; step = work.next()) {
+    if (step.done) return step.value;
+    await shareLoop();
+  }
+}
+
+function atOnce<R>(work: InPieces<R>): R {
+  for (let step = work.next(); ; step = work.next()) if (step.done) return step.value;
 }
 
 /** The ids of the order before that have not changed, those that have, and all others. */

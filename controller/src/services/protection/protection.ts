@@ -385,8 +385,7 @@ export class ProtectionService {
       among: node === undefined ? undefined : domains.ofNode(node),
       matches: isAny
         ? undefined
-        : entry =>
-            this.#matches(entry, filter) && (state === undefined || this.state(entry.id) === state),
+        : entry => this.#matches(entry, filter) && (state === undefined || this.state(entry.id) === state),
       // who bears a tag changes without a word
       name: tag === undefined ? JSON.stringify([state, name]) : undefined,
     });
