@@ -63,5 +63,6 @@ export { convertToQcow2, measureQcow2, type RawContent } from './write/raw.ts';
 export { removeArchive } from './write/remove.ts';
 export { moveHashFile, replaceArchive } from './write/replace.ts';
 export { freeName, ownsName, reserveName } from './write/reserve.ts';
+export type { RawDisk } from './write/side-by-side.ts';
 export { undoAppend } from './write/tail.ts';
 export { ArchiveWriter, publishWithHashes } from './write/writer.ts';

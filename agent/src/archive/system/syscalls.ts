@@ -20,6 +20,7 @@ const F_GETFL = 3;
 const F_SETFL = 4;
 /** Keep size, punch hole: linux/falloc.h */
 const PUNCH_HOLE = 0x01 | 0x02;
+const COLLAPSE_RANGE = 0x08;
 const ADVICE_WILLNEED = 3;
 const ADVICE_DONTNEED = 4;
 /** _IOW(0x94, 13, struct file_clone_range), linux/fs.h */
@@ -170,6 +171,18 @@ export function dontNeedAside(fd: number, offset: number, lengthBytes: number): 
 export function punchHole(fd: number, offset: number, lengthBytes: number): Promise<boolean> {
   return new Promise(resolve => {
     fallocate.async(fd, PUNCH_HOLE, offset, lengthBytes, (error: unknown, result: number) =>
+      resolve(!error && result === 0),
+    );
+  });
+}
+
+/**
+ * Takes a range out of a file: what is behind it moves to its start, without being copied (ext4, XFS). Both numbers are multiples of the
+ * block size, and something is behind it. For the main thread. @returns false where that is impossible
+ */
+export function collapseRange(fd: number, offset: number, lengthBytes: number): Promise<boolean> {
+  return new Promise(resolve => {
+    fallocate.async(fd, COLLAPSE_RANGE, offset, lengthBytes, (error: unknown, result: number) =>
       resolve(!error && result === 0),
     );
   });

@@ -25,9 +25,13 @@ import { DEFAULT_LEVEL, MAX_LEVEL, MIN_LEVEL } from '../threads/codec.ts';
 import type { Output } from './output.ts';
 import { PlainOutput } from './plain-output.ts';
 import { convertInto, copyAt, createQcow2, type RawContent } from './raw.ts';
-
-/** Grain to which a qcow2 converted in place is rounded up. */
-const QCOW2_GRAIN = 65_536;
+import {
+  convertSideBySide,
+  MOST_SIDE_BY_SIDE_BYTES,
+  QCOW2_GRAIN,
+  type RawDisk,
+  windowsOf,
+} from './side-by-side.ts';
 
 /** A manifest and where it stands. */
 export interface WrittenManifest {
@@ -161,27 +165,53 @@ export abstract class MemberWriter {
   ): Promise<MemberRecord> {
     this.#admit(name);
     const { formerPath = 'path' in content ? content.path : null } = options;
-    const { signal, spare } = this.#target;
-    // what qemu-img writes goes into these very files, whatever their names mean meanwhile
-    const file = await openFresh(spare).catch((error: unknown) => {
-      throw fromIoError(error, 'creating', spare);
+    return await this.#withSpare(async empty => {
+      await createQcow2(empty, virtualSizeBytes, this.#target.signal);
+      const raw = { content, empty, virtualSizeBytes, formerPath };
+      return this.output instanceof PlainOutput
+        ? await this.#convertInPlace(name, raw, this.output)
+        : await this.#convertAside(name, raw);
     });
-    const empty = nameOf(file);
-    try {
-      await createQcow2(empty, virtualSizeBytes, signal);
-      if (this.output instanceof PlainOutput)
-        return await this.#convertInPlace(
-          name,
-          { content, empty, virtualSizeBytes, formerPath },
-          this.output,
-        );
-      return await this.#convertAside(name, { content, empty, virtualSizeBytes, formerPath });
-    } catch (error) {
-      throw hasKey(error, 'disk_full') ? new VirtkeepError('disk_full', { path: this.#target.file }) : error;
-    } finally {
-      await file.close();
-      await rm(spare, { force: true });
+  }
+
+  /**
+   * Whether `addRaws` takes these disks: where the archive is a plain tar, on a file system that closes gaps (ext4, XFS), and nothing
+   * limits how fast it is written.
+   * @throws VirtkeepError io_failed, disk_full
+   */
+  async canAddRaws(disks: readonly RawDisk[]): Promise<boolean> {
+    if (!(this.output instanceof PlainOutput) || this.#target.throttle !== undefined) return false;
+    const mostBytes = disks.reduce((sum, disk) => sum + disk.mostBytes, this.#target.tarOffset);
+    return mostBytes <= MOST_SIDE_BY_SIDE_BYTES && (await this.output.canCloseGaps());
+  }
+
+  /**
+   * `addRaw` of several disks at the same time, each where it stays: none takes more room than it has in the archive, and none is copied.
+   * Only where `canAddRaws`.
+   * @param onProgress told of each disk, by its index
+   * @throws VirtkeepError qemu_img_failed, and what addFile raises
+   */
+  async addRaws(
+    disks: readonly RawDisk[],
+    { atOnce, onProgress }: { atOnce: number; onProgress: (index: number, fraction: number) => void },
+  ): Promise<void> {
+    const output = this.output as PlainOutput;
+    for (const { name } of disks) this.#admit(name);
+    const windows = windowsOf(disks, this.#target.tarOffset);
+    const { signal } = this.#target;
+    const sizes = await this.#withSpare(empty =>
+      convertSideBySide(disks, windows, { path: output.name, empty, atOnce, signal, onProgress }),
+    );
+    let closedBytes = 0;
+    for (const [index, { name, virtualSizeBytes, formerPath }] of disks.entries()) {
+      this.#admit(name);
+      const gap = windows[index]!.offset - closedBytes - dataOffsetFor(this.#target.tarOffset, name, true);
+      if (gap > 0) await output.closeGap(gap);
+      closedBytes += gap;
+      await this.#addConverted(output, { name, sizeBytes: sizes[index]!, formerPath });
+      this.#report(this.#sourceBytesDone + virtualSizeBytes);
     }
+    await output.cut();
   }
 
   /** Gives the place to write to; before it nothing can be added. */
@@ -319,7 +349,6 @@ export abstract class MemberWriter {
 
   /** qemu-img writes at the member's data offset; then its size is known and the header is written before it. */
   async #convertInPlace(name: string, raw: RawSource, output: PlainOutput): Promise<MemberRecord> {
-    const { hash } = this.#target;
     const { content, virtualSizeBytes, formerPath } = raw;
     const dataOffset = dataOffsetFor(this.#target.tarOffset, name, true);
     await copyAt(raw.empty, output.name, dataOffset);
@@ -329,11 +358,36 @@ export abstract class MemberWriter {
     );
     const sizeBytes = roundUp((await stat(output.name)).size - dataOffset, QCOW2_GRAIN);
     await truncate(output.name, dataOffset + sizeBytes);
-    await this.#putHeader({ name, kind: 'disk', sizeBytes }, true);
-    const sha256 = hash ? await output.hashAhead(sizeBytes) : null;
-    output.skip(sizeBytes);
+    const record = await this.#addConverted(output, { name, sizeBytes, formerPath });
     this.#report(start + virtualSizeBytes);
+    return record;
+  }
+
+  /** Header and record of an image that stands where its data belong. */
+  async #addConverted(
+    output: PlainOutput,
+    { name, sizeBytes, formerPath }: Pick<MemberRecord, 'name' | 'sizeBytes' | 'formerPath'>,
+  ): Promise<MemberRecord> {
+    const dataOffset = await this.#putHeader({ name, kind: 'disk', sizeBytes }, true);
+    const sha256 = this.#target.hash ? await output.hashAhead(sizeBytes) : null;
+    output.skip(sizeBytes);
     return this.#record({ name, kind: 'disk', sizeBytes, dataOffset, sha256, formerPath });
+  }
+
+  /** Work with an empty file beside the archive, which goes then. What qemu-img writes goes into this very file, whatever its name means meanwhile. */
+  async #withSpare<T>(work: (path: string) => Promise<T>): Promise<T> {
+    const { spare } = this.#target;
+    const file = await openFresh(spare).catch((error: unknown) => {
+      throw fromIoError(error, 'creating', spare);
+    });
+    try {
+      return await work(nameOf(file));
+    } catch (error) {
+      throw hasKey(error, 'disk_full') ? new VirtkeepError('disk_full', { path: this.#target.file }) : error;
+    } finally {
+      await file.close();
+      await rm(spare, { force: true });
+    }
   }
 
   #record(member: Omit<MemberRecord, 'allocatedBytes'> & { allocatedBytes?: number }): MemberRecord {

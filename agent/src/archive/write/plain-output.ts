@@ -6,8 +6,9 @@ import { nameOf, open } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
 import { writeAt } from '@virtkeep/shared/file-bytes';
 import { openForeign } from '@virtkeep/shared/foreign-file';
-import { roundUp, TAR_BLOCK } from '../format/layout.ts';
+import { DATA_ALIGN, roundUp, TAR_BLOCK } from '../format/layout.ts';
 import { openDirect } from '../system/direct-file.ts';
+import { collapseRange } from '../system/syscalls.ts';
 import type { Codec } from '../threads/block.worker.ts';
 import type { BlockSource } from '../threads/block-source.ts';
 import { cloneWhole } from '../threads/clone.ts';
@@ -92,6 +93,38 @@ export class PlainOutput implements Output {
   /** For content that another program has written at the present end. */
   skip(lengthBytes: number): void {
     this.#position += lengthBytes;
+  }
+
+  /** Cuts off what another program has written behind the present end. */
+  async cut(): Promise<void> {
+    try {
+      await this.#file.truncate(this.#position);
+    } catch (error) {
+      throw fromIoError(error, 'writing', this.#options.path);
+    }
+  }
+
+  /** Whether `closeGap` is possible here; asked while nothing stands behind the present end. */
+  async canCloseGaps(): Promise<boolean> {
+    const start = roundUp(this.#position, DATA_ALIGN);
+    try {
+      await this.#file.truncate(start + 2 * DATA_ALIGN);
+      return await collapseRange(this.#file.fd, start, DATA_ALIGN);
+    } catch (error) {
+      throw fromIoError(error, 'writing', this.#options.path);
+    } finally {
+      await this.cut();
+    }
+  }
+
+  /**
+   * Takes out so many bytes at the present end: what another program has written behind them follows at once. Both are multiples of 4096.
+   * @throws VirtkeepError io_failed
+   */
+  async closeGap(lengthBytes: number): Promise<void> {
+    if (await collapseRange(this.#file.fd, this.#position, lengthBytes)) return;
+    const reason = 'the file system does not close a gap in it';
+    throw new VirtkeepError('io_failed', { operation: 'writing', path: this.#options.path, reason });
   }
 
   /** SHA-256 of what was written at the present end by another program. */

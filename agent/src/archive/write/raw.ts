@@ -20,17 +20,21 @@ const UNTRUSTED = ['prlimit', `--as=${2 * GiB}`, '--core=0'];
 
 /**
  * Converts that into an existing empty qcow2 that starts at `offset` of the file `path`;
- * the file grows as needed; at most so many bytes per second, 0 for any. Zeros are not written into one that `isNew`. Measured: the bytes from `offset` on are a qcow2 that checks and compares clean.
+ * the file grows as needed, unless `sizeBytes` says how much of it is the image's: then the file is as large already, nothing beyond is
+ * written, and others write beside it. At most so many bytes per second, 0 for any. Zeros are not written into one that `isNew`. Measured: the
+ * bytes from `offset` on are a qcow2 that checks and compares clean.
  */
 export async function convertInto(
   source: RawContent,
-  target: { path: string; offset: number; bytesPerSecond: number; isNew?: boolean },
+  target: { path: string; offset: number; sizeBytes?: number; bytesPerSecond: number; isNew?: boolean },
   signal: AbortSignal,
   onProgress: (fraction: number) => void,
 ): Promise<void> {
   // Commas separate options in this syntax; qemu-img unescapes doubled ones.
   const path = target.path.replaceAll(',', ',,');
-  const options = `driver=qcow2,file.driver=raw,file.offset=${target.offset},file.file.driver=file,file.file.filename=${path}`;
+  // QEMU's lock is on the whole file
+  const own = target.sizeBytes === undefined ? '' : `,file.size=${target.sizeBytes},file.file.locking=off`;
+  const options = `driver=qcow2,file.driver=raw,file.offset=${target.offset},file.file.driver=file,file.file.filename=${path}${own}`;
   const rate = target.bytesPerSecond > 0 ? ['-r', String(target.bytesPerSecond)] : [];
   const args = [
     'convert',
@@ -72,6 +76,21 @@ export async function measureQcow2(content: RawContent, signal: AbortSignal): Pr
   const args = ['measure', '--output=json', '-O', 'qcow2', ...source];
   const text = await qemuImg(args, { signal, isUntrusted: 'blockdev' in content, maxOutputBytes: 64 * KiB });
   return (JSON.parse(text) as { required: number }).required;
+}
+
+/**
+ * Where a qcow2 image in a part of a file ends, counted from its beginning: behind its last cluster.
+ * @throws VirtkeepError qemu_img_failed also when it is not sound; canceled
+ */
+export async function imageEnd(
+  { path, offset, sizeBytes }: { path: string; offset: number; sizeBytes: number },
+  signal: AbortSignal,
+): Promise<number> {
+  const file = { driver: 'file', filename: path, locking: 'off' };
+  const image = { driver: 'qcow2', file: { driver: 'raw', offset, size: sizeBytes, file } };
+  const args = ['check', '--output=json', `json:${JSON.stringify(image)}`];
+  const text = await qemuImg(args, { signal, maxOutputBytes: 64 * KiB });
+  return (JSON.parse(text) as { 'image-end-offset': number })['image-end-offset'];
 }
 
 /** Copies a small file into another at an offset. */

@@ -129,8 +129,8 @@ export async function convert(
     const contents = await foreign.readDisks(context, directory);
     const images = (await foreign.readImages?.(context, directory)) ?? [];
     const written = contents.map(({ content }) => content);
-    await requireRoom(target, written, request.compress, context.signal);
-    return { contents, images };
+    const sizes = await requireRoom(target, written, request.compress, context.signal);
+    return { contents: contents.map((disk, index) => ({ ...disk, imageBytes: sizes[index]! })), images };
   });
   const { appliance, definition } = foreign;
   const { contents, driverWarnings } = await withDrivers(

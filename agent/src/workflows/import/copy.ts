@@ -7,7 +7,7 @@ import type { MemberPlan } from '../backup/members.ts';
 import type { OperationContext } from '../context.ts';
 import { ConversionsAhead } from './ahead.ts';
 import type { ForeignDisk } from './foreign.ts';
-import { limitsOf } from './limits.ts';
+import { limitsOf, mostAtOnce } from './limits.ts';
 import type { PlannedImport } from './plan.ts';
 
 export interface CopyJob {
@@ -25,14 +25,14 @@ type RawMember = Extract<MemberPlan, { from: 'raw' }>;
 
 interface Disk extends ForeignDisk {
   member: RawMember;
-  /** What its image takes, at most; 0 when nobody asked, since there is no other. */
+  /** 0 when nobody asked, since there is no other. */
   imageBytes: number;
 }
 
 /**
- * Writes all members. What is not compressed is converted where it stays, the largest disk first; the others meanwhile into spare files,
- * of which they are copied, or shared where the file system can; a spare file gives its room back as it is read. With compression each has
- * a spare file.
+ * Writes all members. What is not compressed is converted where it stays: all disks side by side where the file system lets them close up
+ * when their sizes are known; else the largest one, and the others meanwhile into spare files, of which they are copied, or shared where
+ * the file system can; a spare file gives its room back as it is read. With compression each has a spare file.
  * @param create the writer, which is to stop with that signal
  * @throws VirtkeepError as the writer; qemu_img_failed, disk_full, io_failed, canceled
  */
@@ -54,7 +54,8 @@ export async function copyMembers(
   const ahead = new ConversionsAhead(context, { disks, directory, limits, onProgress });
   try {
     const writer = await create(ahead.signal, bytes => progress.written(bytes));
-    for (const [index, { member, content }] of disks.entries()) {
+    const isDone = !compress && (await sideBySide(writer, disks, progress));
+    for (const [index, { member, content }] of isDone ? [] : disks.entries()) {
       const { name, virtualSize } = member;
       const isAhead = compress || ahead.hasBegun(index);
       if (isAhead) {
@@ -81,14 +82,31 @@ export async function copyMembers(
   }
 }
 
+/** Converts all disks at the same time, none of which needs a file of its own. @returns false where that is impossible */
+async function sideBySide(
+  writer: ArchiveWriter,
+  disks: readonly Disk[],
+  progress: CopyProgress,
+): Promise<boolean> {
+  const atOnce = mostAtOnce(disks.length, availableParallelism());
+  if (atOnce === 1) return false;
+  const raws = disks.map(({ member, content, imageBytes }) => ({
+    ...{ name: member.name, content, virtualSizeBytes: member.virtualSize },
+    ...{ mostBytes: imageBytes, formerPath: null },
+  }));
+  if (!(await writer.canAddRaws(raws))) return false;
+  await writer.addRaws(raws, { atOnce, onProgress: (index, fraction) => progress.stands(index, fraction) });
+  return true;
+}
+
 /** In the order of the archive: the one that is never copied should be the largest. */
 async function disksOf(context: OperationContext, { planned, contents, compress }: CopyJob): Promise<Disk[]> {
   const raws = planned.archive.members.filter((member): member is RawMember => member.from === 'raw');
   const disks: Disk[] = [];
   for (const member of raws) {
     const { index } = planned.disks.find(({ path }) => path === member.path)!;
-    const { content, sizeBytes } = contents[index]!;
-    const imageBytes = raws.length > 1 ? await measureQcow2(content, context.signal) : 0;
+    const { content, sizeBytes, imageBytes: known } = contents[index]!;
+    const imageBytes = known ?? (raws.length > 1 ? await measureQcow2(content, context.signal) : 0);
     disks.push({ member, content, sizeBytes, imageBytes });
   }
   return compress ? disks : disks.sort((one, other) => other.imageBytes - one.imageBytes);
@@ -112,6 +130,11 @@ class CopyProgress {
   /** So much of the disk is in its spare file. */
   converted(index: number, fraction: number): void {
     this.#set(index, fraction * CONVERTED_SHARE);
+  }
+
+  /** So much of the disk is in the archive. */
+  stands(index: number, fraction: number): void {
+    this.#set(index, fraction);
   }
 
   /** What the writer writes from now on is of that disk, of which this share is done. @param totalBytes that come, as the writer counts */

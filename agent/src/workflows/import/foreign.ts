@@ -53,4 +53,6 @@ export interface ForeignDisk {
   /** As the guest sees it. */
   sizeBytes: number;
   content: RawContent;
+  /** What its image takes at most, where somebody has asked. */
+  imageBytes?: number;
 }

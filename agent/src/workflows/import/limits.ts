@@ -18,6 +18,10 @@ export interface Room {
   compress: boolean;
 }
 
+/** Conversions at a time that need no room of their own. */
+export const mostAtOnce = (disks: number, processors: number): number =>
+  Math.max(1, Math.min(processors, MOST_AT_ONCE, disks));
+
 /**
  * As many at a time as there are processors for, and room: a disk that is converted before its turn needs a spare file. Where there is no
  * room for one it is one after another, which needs the least.
@@ -27,7 +31,7 @@ export function limitsOf(
   sizesBytes: readonly number[],
   { freeBytes, processors, compress }: Room,
 ): ConversionLimits {
-  const most = Math.max(1, Math.min(processors, MOST_AT_ONCE, sizesBytes.length));
+  const most = mostAtOnce(sizesBytes.length, processors);
   const largest = sizesBytes.toSorted((one, other) => other - one);
   const sum = (sizes: readonly number[]) => sizes.reduce((total, size) => total + size, 0);
   const archiveBytes = sum(sizesBytes) * (compress ? COMPRESSED_SHARE : 1);

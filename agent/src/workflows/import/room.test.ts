@@ -35,7 +35,9 @@ test('what becomes larger than the pool has room for is refused before it is wri
   });
   const small = join(path, 'small.raw');
   writeFileSync(small, Buffer.alloc(MiB, 1));
-  await requireRoom(pool, [content(small, 'raw')], false, signal);
+  const [imageBytes] = await requireRoom(pool, [content(small, 'raw')], false, signal);
+  expect(imageBytes).toBeGreaterThan(MiB);
+  expect(imageBytes).toBeLessThan(2 * MiB);
   const both = [content(small, 'raw'), content(fullDisk(), 'qcow2')];
   await expect(requireRoom(pool, both, true, signal)).rejects.toMatchObject({ msgKey: 'pool_no_space' });
 });

@@ -6,6 +6,7 @@ import { COMPRESSED_SHARE } from '../archives/conversion.ts';
 /**
  * A pool that is filled to its end stops the VMs whose disks grow there.
  * @param compress into an archive of that kind: each image is a file of its own until it is compressed
+ * @returns what the image of each takes at most
  * @throws VirtkeepError pool_no_space, qemu_img_failed, canceled
  */
 export async function requireRoom(
@@ -13,10 +14,11 @@ export async function requireRoom(
   contents: readonly RawContent[],
   compress: boolean,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<number[]> {
   const sizes: number[] = [];
   for (const content of contents) sizes.push(await measureQcow2(content, signal));
   await requireSpace(pool, bytesOf(sizes, compress));
+  return sizes;
 }
 
 /** What images of these sizes take at most, as they are or in a compressed archive. */
