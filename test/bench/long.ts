@@ -14,6 +14,7 @@ import {
   type BenchRow,
   benchOptions,
   command,
+  dropCached,
   measuredNode,
   median,
   printTable,
@@ -38,6 +39,8 @@ function casesOf(form: Form): BenchCase[] {
     rmSync(at('copy'), { force: true });
     await command('sync', []);
     await quietDisks();
+    // an append drops what it has read, dd does not: who comes after dd would find it
+    await dropCached(at('increment'));
   };
   const dd = ['bs=4M', 'conv=fdatasync', 'status=none', `if=${at('increment')}`, `of=${at('copy')}`];
   return [
