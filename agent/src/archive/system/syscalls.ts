@@ -11,6 +11,9 @@ const ioctl = libc.func('int ioctl(int fd, unsigned long request, void *argument
 const fcntl = libc.func('int fcntl(int fd, int command, ...)');
 const fcntlLock = libc.func('fcntl', 'int', ['int', 'int', 'void *']);
 const fallocate = libc.func('int fallocate(int fd, int mode, int64_t offset, int64_t length)');
+const syncRange = libc.func(
+  'int sync_file_range(int fd, int64_t offset, int64_t length, unsigned int flags)',
+);
 const fadvise = libc.func('int posix_fadvise(int fd, int64_t offset, int64_t length, int advice)');
 
 const SEEK_END = 2;
@@ -21,6 +24,8 @@ const F_SETFL = 4;
 /** Keep size, punch hole: linux/falloc.h */
 const PUNCH_HOLE = 0x01 | 0x02;
 const COLLAPSE_RANGE = 0x08;
+/** Starts writing, waits for nothing: linux/fs.h */
+const SYNC_WRITE = 2;
 const ADVICE_WILLNEED = 3;
 const ADVICE_DONTNEED = 4;
 /** _IOW(0x94, 13, struct file_clone_range), linux/fs.h */
@@ -164,6 +169,13 @@ export const dontNeed = (fd: number, offset: number, lengthBytes: number): void 
 export function dontNeedAside(fd: number, offset: number, lengthBytes: number): Promise<void> {
   return new Promise(resolve => {
     fadvise.async(fd, offset, lengthBytes, ADVICE_DONTNEED, () => resolve());
+  });
+}
+
+/** Has the kernel begin to write what a file has in memory alone. Advice only: what it comes to is heard of by fdatasync. For the main thread. */
+export function startWriting(fd: number): Promise<void> {
+  return new Promise(resolve => {
+    syncRange.async(fd, 0, 0, SYNC_WRITE, () => resolve());
   });
 }
 

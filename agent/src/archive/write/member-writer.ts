@@ -199,8 +199,12 @@ export abstract class MemberWriter {
     for (const { name } of disks) this.#admit(name);
     const windows = windowsOf(disks, this.#target.tarOffset);
     const { signal } = this.#target;
+    const report = (index: number, fraction: number) => {
+      output.hint();
+      onProgress(index, fraction);
+    };
     const sizes = await this.#withSpare(empty =>
-      convertSideBySide(disks, windows, { path: output.name, empty, atOnce, signal, onProgress }),
+      convertSideBySide(disks, windows, { path: output.name, empty, atOnce, signal, onProgress: report }),
     );
     let closedBytes = 0;
     for (const [index, { name, virtualSizeBytes, formerPath }] of disks.entries()) {
@@ -353,9 +357,10 @@ export abstract class MemberWriter {
     const dataOffset = dataOffsetFor(this.#target.tarOffset, name, true);
     await copyAt(raw.empty, output.name, dataOffset);
     const start = this.#sourceBytesDone;
-    await this.#convert(content, { path: output.name, offset: dataOffset }, fraction =>
-      this.#report(start + fraction * virtualSizeBytes),
-    );
+    await this.#convert(content, { path: output.name, offset: dataOffset }, fraction => {
+      output.hint();
+      this.#report(start + fraction * virtualSizeBytes);
+    });
     const sizeBytes = roundUp((await stat(output.name)).size - dataOffset, QCOW2_GRAIN);
     await truncate(output.name, dataOffset + sizeBytes);
     const record = await this.#addConverted(output, { name, sizeBytes, formerPath });

@@ -8,7 +8,7 @@ import { writeAt } from '@virtkeep/shared/file-bytes';
 import { openForeign } from '@virtkeep/shared/foreign-file';
 import { DATA_ALIGN, roundUp, TAR_BLOCK } from '../format/layout.ts';
 import { openDirect } from '../system/direct-file.ts';
-import { collapseRange } from '../system/syscalls.ts';
+import { collapseRange, startWriting } from '../system/syscalls.ts';
 import type { Codec } from '../threads/block.worker.ts';
 import type { BlockSource } from '../threads/block-source.ts';
 import { cloneWhole } from '../threads/clone.ts';
@@ -19,6 +19,9 @@ import { copyHere, HERE_BYTES } from './copy-here.ts';
 import { copying, type DataJob, type Output, type OutputOptions } from './output.ts';
 
 const readAsync = promisify(read);
+
+/** Between two hints that the file is to be written out. */
+const HINT_MS = 100;
 
 /**
  * Small content is written here by offset, data is reflinked, and only where that is impossible do threads start
@@ -31,6 +34,8 @@ export class PlainOutput implements Output {
   /** A second descriptor of the file with O_DIRECT, once something had to be copied. */
   #direct: FileHandle | undefined;
   #position: number;
+  #hintedAt = Number.NEGATIVE_INFINITY;
+  #hinting: Promise<void> | undefined;
 
   private constructor(options: OutputOptions, file: FileHandle, position: number) {
     this.#options = options;
@@ -90,6 +95,18 @@ export class PlainOutput implements Output {
     return nameOf(this.#file);
   }
 
+  /**
+   * What another program writes into the file goes to the disk while it computes the rest: the kernel by itself begins when a tenth of the
+   * memory waits, and `end` would wait for all of it. Called as often as there is news.
+   */
+  hint(): void {
+    if (this.#hinting !== undefined || performance.now() - this.#hintedAt < HINT_MS) return;
+    this.#hintedAt = performance.now();
+    this.#hinting = startWriting(this.#file.fd).finally(() => {
+      this.#hinting = undefined;
+    });
+  }
+
   /** For content that another program has written at the present end. */
   skip(lengthBytes: number): void {
     this.#position += lengthBytes;
@@ -146,6 +163,8 @@ export class PlainOutput implements Output {
   }
 
   async close(): Promise<void> {
+    // it has the descriptor's number, which others may get
+    await this.#hinting;
     await this.#engine?.close();
     await this.#direct?.close();
     await this.#file.close();

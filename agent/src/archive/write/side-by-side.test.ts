@@ -1,5 +1,6 @@
 // Several disks that are converted where they stay in a plain tar, by the real program, on real file systems.
 import {
+  appendFileSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -12,6 +13,7 @@ import { afterAll, describe, expect, test } from '@jest/globals';
 import { GiB, KiB, MiB } from '@virtkeep/shared/units';
 import { openArchive } from '../index.ts';
 import { BACKUP_ID, manifestOf, noise, scratch, signal, tool, XML } from '../test-kit.ts';
+import { PlainOutput } from './plain-output.ts';
 import { measureQcow2 } from './raw.ts';
 import { MOST_SIDE_BY_SIDE_BYTES, type RawDisk, windowsOf } from './side-by-side.ts';
 import { ArchiveWriter } from './writer.ts';
@@ -153,6 +155,23 @@ asRoot.each(['mkfs.ext4', 'mkfs.xfs'])('on the file system of %s', make => {
       const end = window.offset + window.sizeBytes;
       expect(bytes.subarray(end, end + 4096).equals(Buffer.alloc(4096))).toBe(true);
       await writer.abort();
+    });
+  });
+
+  test('what is written into the file goes to the disk when that is hinted at, not only at the end', async () => {
+    await onFileSystem(make, async mount => {
+      const path = `${mount}/a.tar`;
+      const output = await PlainOutput.create({ path, workers: undefined, signal });
+      opened.push(output);
+      const extents = () => tool('filefrag', ['-v', path]);
+      appendFileSync(output.name, noise(8 * MiB));
+      expect(await extents()).toContain('delalloc');
+      output.hint();
+      // one at a time, and no sooner than after a while
+      output.hint();
+      await output.close();
+      expect(await extents()).not.toContain('delalloc');
+      opened.splice(0);
     });
   });
 
