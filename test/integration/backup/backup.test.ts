@@ -81,7 +81,8 @@ describe('a running guest with an agent', () => {
     await expectUntouched(guest, before);
     expect(guest.qemuPid()).toBe(pid);
     expect(await guest.agent('guest-fsfreeze-status')).toBe('thawed');
-    const rounds = async () => Number(await guest.sh('cat /mnt/vda/w/rounds'));
+    // before its first one there is none
+    const rounds = async () => Number(await guest.sh('cat /mnt/vda/w/rounds 2>/dev/null || echo 0'));
     const now = await rounds();
     await waitFor('the next round of the writer', async () => (await rounds()) > now, 180_000);
     await guest.destroy();
