@@ -27,8 +27,10 @@ test('all that a node told comes back, and what is asked for most is there', () 
 });
 
 test('of several each tells its own, in whatever order they are asked', () => {
-  const [one, two] = ['one', 'two'].map(name => new KeptDomain(told(name)));
-  expect([one, two, two, one].map(kept => kept!.domain.name)).toEqual(['one', 'two', 'two', 'one']);
+  const names = Array.from({ length: 9 }, (_, number) => `vm-${number}`);
+  const all = names.map(name => new KeptDomain(told(name)));
+  for (const some of [all, [...all].reverse(), [...all, ...all]])
+    expect(some.map(kept => kept.domain)).toEqual(some.map(({ name }) => told(name)));
 });
 
 test('two that tell the same are equal', () => {
