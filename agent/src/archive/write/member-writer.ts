@@ -175,12 +175,13 @@ export abstract class MemberWriter {
   }
 
   /**
-   * Whether `addRaws` takes these disks: where the archive is a plain tar, on a file system that closes gaps (ext4, XFS), and nothing
-   * limits how fast it is written.
+   * Whether `addRaws` takes these disks: where the archive is new and a plain tar, on a file system that closes gaps (ext4, XFS), nothing
+   * limits how fast it is written, and no hash is wanted, which is computed on the way where a disk is copied.
    * @throws VirtkeepError io_failed, disk_full
    */
   async canAddRaws(disks: readonly RawDisk[]): Promise<boolean> {
-    if (!(this.output instanceof PlainOutput) || this.#target.throttle !== undefined) return false;
+    const { throttle, hash } = this.#target;
+    if (!(this.output instanceof PlainOutput) || throttle !== undefined || hash) return false;
     const mostBytes = disks.reduce((sum, disk) => sum + disk.mostBytes, this.#target.tarOffset);
     return mostBytes <= MOST_SIDE_BY_SIDE_BYTES && (await this.output.canCloseGaps());
   }
@@ -206,6 +207,7 @@ export abstract class MemberWriter {
     const sizes = await this.#withSpare(empty =>
       convertSideBySide(disks, windows, { path: output.name, empty, atOnce, signal, onProgress: report }),
     );
+    // by so much all that follows has moved
     let closedBytes = 0;
     for (const [index, { name, virtualSizeBytes, formerPath }] of disks.entries()) {
       this.#admit(name);

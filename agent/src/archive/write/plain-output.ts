@@ -1,10 +1,10 @@
 import { read } from 'node:fs';
-import type { FileHandle } from 'node:fs/promises';
+import { type FileHandle, statfs } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { nameOf, open } from '@virtkeep/shared/beneath';
 import { errnoOf, fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
-import { writeAt } from '@virtkeep/shared/file-bytes';
+import { readAt, writeAt } from '@virtkeep/shared/file-bytes';
 import { openForeign } from '@virtkeep/shared/foreign-file';
 import { DATA_ALIGN, roundUp, TAR_BLOCK } from '../format/layout.ts';
 import { openDirect } from '../system/direct-file.ts';
@@ -27,6 +27,11 @@ const HINT_MS = 100;
  * Small content is written here by offset, data is reflinked, and only where that is impossible do threads start
  * and copy: a reflinked archive costs milliseconds, less than a thread's start.
  */
+/** `f_type` of statfs(2): ext4, XFS. They move what is behind a gap without copying it, and forget what they had cached. */
+const CLOSES_GAPS: ReadonlySet<number> = new Set([0xef53, 0x58465342]);
+/** What is compared behind a gap that was closed: the place of a member's header, and the first cluster's beginning. */
+const SEEN_BYTES = 2 * DATA_ALIGN;
+
 export class PlainOutput implements Output {
   readonly #options: OutputOptions;
   readonly #file: FileHandle;
@@ -112,7 +117,7 @@ export class PlainOutput implements Output {
     this.#position += lengthBytes;
   }
 
-  /** Cuts off what another program has written behind the present end. */
+  /** Cuts off what another program has written behind the present end: what follows is written there, and appends by its size. */
   async cut(): Promise<void> {
     try {
       await this.#file.truncate(this.#position);
@@ -121,9 +126,20 @@ export class PlainOutput implements Output {
     }
   }
 
-  /** Whether `closeGap` is possible here; asked while nothing stands behind the present end. */
+  /**
+   * Whether `closeGap` is possible here, and moves nothing. Others do it, too: a CIFS mount has the server copy what is behind the gap, and
+   * went on telling what had stood there.
+   */
   async canCloseGaps(): Promise<boolean> {
     const start = roundUp(this.#position, DATA_ALIGN);
+    try {
+      const { type } = await statfs(this.name);
+      const { size } = await this.#file.stat();
+      // an archive that is appended to has its end there
+      if (!CLOSES_GAPS.has(type) || size > this.#position) return false;
+    } catch (error) {
+      throw fromIoError(error, 'reading', this.#options.path);
+    }
     try {
       await this.#file.truncate(start + 2 * DATA_ALIGN);
       return await collapseRange(this.#file.fd, start, DATA_ALIGN);
@@ -136,10 +152,20 @@ export class PlainOutput implements Output {
 
   /**
    * Takes out so many bytes at the present end: what another program has written behind them follows at once. Both are multiples of 4096.
-   * @throws VirtkeepError io_failed
+   * @throws VirtkeepError io_failed, disk_full
    */
   async closeGap(lengthBytes: number): Promise<void> {
-    if (await collapseRange(this.#file.fd, this.#position, lengthBytes)) return;
+    let isClosed: boolean;
+    try {
+      const behind = await readAt(this.#file, this.#position + lengthBytes, SEEN_BYTES);
+      isClosed = await collapseRange(this.#file.fd, this.#position, lengthBytes);
+      // it writes first what waits: what is wrong with that is the reason
+      if (!isClosed) await this.#file.datasync();
+      isClosed &&= behind.equals(await readAt(this.#file, this.#position, SEEN_BYTES));
+    } catch (error) {
+      throw fromIoError(error, 'writing', this.#options.path);
+    }
+    if (isClosed) return;
     const reason = 'the file system does not close a gap in it';
     throw new VirtkeepError('io_failed', { operation: 'writing', path: this.#options.path, reason });
   }

@@ -96,7 +96,7 @@ asRoot.each(['mkfs.ext4', 'mkfs.xfs'])('on the file system of %s', make => {
         done[index] = fraction;
       };
       const path = `${mount}/a.tar`;
-      const writer = await create(path, { hash: true });
+      const writer = await create(path);
       expect(await writer.canAddRaws(disks)).toBe(true);
       await writer.addRaws(disks, { atOnce: 3, onProgress });
       expect(readdirSync(mount).filter(name => name.endsWith('.qcow2'))).toEqual([]);
@@ -118,7 +118,6 @@ asRoot.each(['mkfs.ext4', 'mkfs.xfs'])('on the file system of %s', make => {
       const out = `${mount}/out`;
       mkdirSync(out);
       await tool('tar', ['-C', out, '-xf', path]);
-      await tool('sha256sum', ['--strict', '--quiet', '-c', `${path}.sha256`], out);
       for (const { name } of disks) {
         const image = `${out}/${name}`;
         await tool('qemu-img', ['check', '-q', image]);
@@ -193,6 +192,9 @@ test('it is told where that is impossible, and the archive is as it was', async 
   const zstd = await create(dir.at('a.tar.zst'), { zstd: true });
   expect(await zstd.canAddRaws(disks)).toBe(false);
   await zstd.abort();
+  const hashing = await create(dir.at('hashed.tar'), { hash: true });
+  expect(await hashing.canAddRaws(disks)).toBe(false);
+  await hashing.abort();
   // no file system in memory closes gaps
   const path = `/dev/shm/vk-side-${process.pid}.tar`;
   const inMemory = await create(path);

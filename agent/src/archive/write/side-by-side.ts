@@ -12,7 +12,10 @@ import { convertInto, copyAt, createQcow2, imageEnd, type RawContent } from './r
 /** Grain to which a qcow2 converted in place is rounded up: QEMU's clusters. */
 export const QCOW2_GRAIN = 65_536;
 
-/** QEMU moves its table of tables when an image outgrows 16 TiB, which nobody measures; file systems end there, too. */
+/**
+ * For all of them together. QEMU moves its table of reference counts when an image outgrows 16 TiB, of which `measureQcow2` does not know, and
+ * ext4 has no larger files; half of that is far from it.
+ */
 export const MOST_SIDE_BY_SIDE_BYTES = 8 * 1024 * GiB;
 
 export interface RawDisk {
@@ -25,7 +28,7 @@ export interface RawDisk {
   formerPath: string | null;
 }
 
-/** A part of a file, for one image. */
+/** A part of a file, for one image. They have nothing in common: QEMU's lock, which is on the whole file, is not needed. */
 export interface Window {
   /** A multiple of 4096. */
   offset: number;

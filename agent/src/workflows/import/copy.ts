@@ -25,7 +25,7 @@ type RawMember = Extract<MemberPlan, { from: 'raw' }>;
 
 interface Disk extends ForeignDisk {
   member: RawMember;
-  /** 0 when nobody asked, since there is no other. */
+  /** At most; 0 when nobody asked: there is no other disk. */
   imageBytes: number;
 }
 

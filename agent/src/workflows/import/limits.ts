@@ -18,7 +18,7 @@ export interface Room {
   compress: boolean;
 }
 
-/** Conversions at a time that need no room of their own. */
+/** Conversions at a time, where there is room for them. */
 export const mostAtOnce = (disks: number, processors: number): number =>
   Math.max(1, Math.min(processors, MOST_AT_ONCE, disks));
 
