@@ -1,5 +1,5 @@
 import { expect, test } from '@jest/globals';
-import { inPieces, shareLoop } from './turns.ts';
+import { inPieces, shareAnswering, shareLoop } from './turns.ts';
 
 /** Only ends what would never end: others that get no turn cannot say so. */
 const LIMIT_MS = 60_000;
@@ -65,4 +65,30 @@ test('pieces have all that is there when it is their turn, in its order', async 
   }
   expect(pieces).toEqual([[1, 2], [3, 5], [6]]);
   for await (const piece of inPieces([], 2)) expect(piece).toBeUndefined();
+});
+
+test('what an answer waits for does not wait for all other work in each of its turns', async () => {
+  const keep = (ms: number) => {
+    const endMs = performance.now() + ms;
+    while (performance.now() < endMs);
+  };
+  let turns = 0;
+  let isOver = false;
+  const other = async () => {
+    while (!isOver) {
+      await shareLoop();
+      keep(6);
+      turns += 1;
+    }
+  };
+  const others = Array.from({ length: 20 }, other);
+  for (let piece = 0; piece < 10; piece += 1) {
+    await shareAnswering();
+    keep(6);
+  }
+  isOver = true;
+  const before = turns;
+  await Promise.all(others);
+  // one in each iteration, and twenty once, before any of them had to wait
+  expect(before).toBeLessThan(45);
 });

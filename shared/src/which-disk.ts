@@ -30,7 +30,7 @@ export type NoDisk =
 /** The domains that are known, templates among them. */
 export interface KnownDomains {
   withId(id: string): Domain | undefined;
-  /** Of a disk that several domains share, the first one. */
+  /** Of a disk that several domains share one of them, the same each time while nothing changes. */
   withDisk(diskId: string): Domain | undefined;
 }
 

@@ -1,9 +1,9 @@
 /**
  * The ids of many things in the order of one of their fields, kept for the next list: a hundred thousand are not put in order for each
- * page that somebody looks at. What has changed since the last look is put in its place then; it is little beside the whole. Where it is
- * not, all is put in order anew, in pieces, so that nobody else waits for it.
+ * page that somebody looks at. What has changed since the last look is put in its place then: at once where it is little, in pieces where it
+ * is more, so that nobody else waits for it; where it is a good part of the whole, all is put in order anew, in pieces as well.
  */
-import { inPieces, shareLoop } from '@virtkeep/shared/turns';
+import { inPieces, shareAnswering } from '@virtkeep/shared/turns';
 import { comparison, inOrder, OrderOfCodes, type SortKey } from './list-order.ts';
 import { sortInPieces } from './sort-in-pieces.ts';
 
@@ -16,8 +16,8 @@ export interface KeptOrderOptions {
   /** Ids of all there are; some may come twice, or be of what is there no more. */
   all: () => Iterable<string>;
   /**
-   * Undefined for what is there no more, or is none of these; of what has no value null. It changes for nothing that is not told of by
-   * `touch` or `forget`, at the latest when `refresh` is called.
+   * Undefined for what is there no more, or is none of these; of what has no value null. Whenever it changes for one of them, `touch` or
+   * `forget` is called, at the latest by the next `refresh`.
    */
   keyOf: (id: string) => SortKey;
   descending: boolean;
@@ -27,15 +27,15 @@ export interface KeptOrderOptions {
 
 /** So many that have changed are put in their places at once, which keeps the event loop for 10 to 20 ms among a hundred thousand. */
 const FEW = 128;
-/** Above this part of the whole, all of it is put in order anew. */
-const MUCH = 1 / 8;
+/** When a greater part of the whole has changed, all of it is put in order anew. */
+const MOST_PLACED = 1 / 8;
 const KEYS_AT_ONCE = 1000;
 const IDS_AT_ONCE = 10_000;
 /**
  * So often one look lets others go on before it looks what has changed meanwhile. What is left then is put in its place at once, however
  * much it is: a look has an end.
  */
-const MOST_ROUNDS = 12;
+const MOST_ROUNDS = 4;
 
 interface KeyedId {
   id: string;
@@ -63,12 +63,14 @@ export class KeptOrder {
 
   /** It is new, has changed or is gone. */
   touch(id: string): void {
-    this.#changed.add(id);
+    // of all that is put in order anew nothing need be known
+    if (!this.#isStale) this.#changed.add(id);
   }
 
   /** Any may have changed. */
   forget(): void {
     this.#isStale = true;
+    this.#changed.clear();
   }
 
   /**
@@ -77,7 +79,7 @@ export class KeptOrder {
    */
   async read<R>(use: (ids: readonly string[]) => R | Promise<R>): Promise<R> {
     this.#options.refresh?.();
-    for (let round = 0; this.#arranging || (this.#isMuch() && round < MOST_ROUNDS); round += 1) {
+    for (let round = 0; this.#arranging || (this.#isToArrange() && round < MOST_ROUNDS); round += 1) {
       this.#arranging ??= this.#arrange().finally(() => {
         this.#arranging = undefined;
       });
@@ -88,20 +90,20 @@ export class KeptOrder {
     return use(this.#ordered.ids);
   }
 
-  #isMuch(): boolean {
+  #isToArrange(): boolean {
     return this.#isStale || this.#changed.size > FEW;
   }
 
   /** In pieces. What changes meanwhile is kept for the next round. */
   async #arrange(): Promise<void> {
-    const isAnew = this.#isStale || this.#changed.size > this.#ordered.ids.length * MUCH;
+    const isAnew = this.#isStale || this.#changed.size > this.#ordered.ids.length * MOST_PLACED;
     const candidates = this.#candidates();
     const changed = this.#changed;
     this.#isStale = false;
     this.#changed = new Set();
     try {
-      const { keyed, compare } = await this.#keyed(isAnew ? candidates : changed);
-      const fresh = await sortInPieces(keyed, compare);
+      const keyed = await this.#keyed(isAnew ? candidates : changed);
+      const fresh = await sortInPieces(keyed.all, keyed.comparison(this.#options.descending));
       if (isAnew) this.#ordered = await inTurns(apart(fresh));
       else this.#ordered = await inTurns(placed(this.#ordered, fresh, changed, this.#compare()));
     } catch (error) {
@@ -116,26 +118,20 @@ export class KeptOrder {
   }
 
   /** What these are to be put in order by, of those that are there, and how. */
-  async #keyed(candidates: Iterable<string>) {
-    const { descending, refresh } = this.#options;
-    const keyed: KeyedId[] = [];
-    const [keys, ids] = [new OrderOfCodes(), new OrderOfCodes()];
+  async #keyed(candidates: Iterable<string>): Promise<KeyedIds> {
+    const keyed = new KeyedIds();
     for await (const piece of inPieces(candidates, KEYS_AT_ONCE)) {
       // what changes elsewhere and changes back until the end would not be told of then
-      refresh?.();
-      for (const one of this.#keyedNow(piece)) {
-        keyed.push(one);
-        keys.add(one.key);
-        ids.add(one.id);
-      }
+      this.#options.refresh?.();
+      this.#addTo(keyed, piece);
     }
-    return { keyed, compare: comparison({ keys: keys.holds, ids: ids.holds }, descending) };
+    return keyed;
   }
 
-  *#keyedNow(candidates: Iterable<string>): Generator<KeyedId> {
+  #addTo(keyed: KeyedIds, candidates: Iterable<string>): void {
     for (const id of candidates) {
       const key = this.#options.keyOf(id);
-      if (key !== undefined) yield { id, key };
+      if (key !== undefined) keyed.add({ id, key });
     }
   }
 
@@ -145,13 +141,31 @@ export class KeptOrder {
 
   /** At once. */
   #settle(): void {
-    if (!this.#isMuch() && this.#changed.size === 0) return;
-    const changed = [...(this.#isStale ? this.#candidates() : this.#changed)];
+    if (!this.#isToArrange() && this.#changed.size === 0) return;
     const before = this.#isStale ? { ids: [], keys: [] } : this.#ordered;
-    const fresh = [...this.#keyedNow(changed)].sort(this.#compare());
+    const keyed = new KeyedIds();
+    this.#addTo(keyed, this.#isStale ? this.#candidates() : this.#changed);
+    const fresh = keyed.all.sort(keyed.comparison(this.#options.descending));
     this.#ordered = atOnce(placed(before, fresh, this.#changed, this.#compare()));
     this.#isStale = false;
     this.#changed.clear();
+  }
+}
+
+/** What is to be put in order, and by what; learns meanwhile how its keys can be compared. */
+class KeyedIds {
+  readonly all: KeyedId[] = [];
+  readonly #keys = new OrderOfCodes();
+  readonly #ids = new OrderOfCodes();
+
+  add(one: KeyedId): void {
+    this.all.push(one);
+    this.#keys.add(one.key);
+    this.#ids.add(one.id);
+  }
+
+  comparison(descending: boolean): (a: KeyedId, b: KeyedId) => number {
+    return comparison({ keys: this.#keys.holds, ids: this.#ids.holds }, descending);
   }
 }
 
@@ -216,7 +230,7 @@ function placeOf(
 async function inTurns<R>(work: InPieces<R>): Promise<R> {
   for (let step = work.next(); ; step = work.next()) {
     if (step.done) return step.value;
-    await shareLoop();
+    await shareAnswering();
   }
 }
 

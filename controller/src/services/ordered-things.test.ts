@@ -7,6 +7,8 @@ interface Thing {
 }
 
 const things = new Map<string, Thing>();
+/** Of their nodes. */
+const states = new Map<string, string>();
 let looks = 0;
 /** Called when it is looked for a thing, with how often that was done. */
 let onLook: (looks: number) => void = () => {};
@@ -17,11 +19,13 @@ const lists = new OrderedThings<Thing>({
     onLook(looks);
     return things.get(id);
   },
-  fields: { name: thing => thing.name, id: thing => thing.id },
+  fields: { name: thing => thing.name, id: thing => thing.id, state: ({ id }) => states.get(id) ?? null },
+  nodeFields: ['state'],
 });
 
 beforeEach(() => {
   things.clear();
+  states.clear();
   lists.forget();
   onLook = () => {};
   looks = 0;
@@ -142,4 +146,19 @@ test('what is forgotten while somebody waits for an order that is not kept is pu
   };
   const among = [...things.keys()];
   expect(await page('name', false, { among }, { limit: 2 })).toEqual([3000, '7', '0']);
+});
+
+test('when nodes have changed, only what says something of them is put in order anew', async () => {
+  for (let number = 10; number < 1000; number += 1) put(`${number}`, 'b');
+  const isOn = ({ id }: Thing) => states.get(id) === 'on';
+  const on = { matches: isOn, name: 'on' };
+  for (const which of [{}, on]) await page('name', false, which);
+  await page('state', true);
+  states.set('500', 'on');
+  lists.forgetNodes();
+  looks = 0;
+  expect(await page('name', false, {}, { limit: 1 })).toEqual([990, '10']);
+  expect(looks).toBe(1);
+  expect(await page('state', true, {}, { limit: 1 })).toEqual([990, '500']);
+  expect(await page('name', false, on)).toEqual([1, '500']);
 });

@@ -13,11 +13,11 @@ export interface PageRequest {
 }
 
 export interface Which<T> {
-  /** Ids of which the others are none, as of when the page is asked for; undefined: all. */
+  /** Ids of which the others are none, as of when they are read; undefined: all. */
   among?: Iterable<string> | undefined;
   /** Undefined: all match. */
   matches?: ((thing: T) => boolean) | undefined;
-  /** The same for all that match the same, which changes for nothing that `touch` does not tell; undefined: they are not kept. */
+  /** The same for all that match the same; when that changes for one, `touch` or `forget` tells. Undefined: they are not kept. */
   name?: string | undefined;
 }
 
@@ -27,9 +27,11 @@ export interface OrderedThingsOptions<T> {
   find: (id: string) => T | undefined;
   /** Fields to order by; null for what has no value. */
   fields: Record<string, (thing: T) => SortKey>;
+  /** Those of them that say something of its node. */
+  nodeFields?: readonly string[];
   /**
    * Called whenever others have gone on, many times for a page: tells by `touch` or `forget` what has changed elsewhere without a word
-   * since it was called last.
+   * since it was called last, in all orders: whoever looks at another one is told by the same call.
    */
   refresh?: () => void;
 }
@@ -46,11 +48,17 @@ export const FEW_NODES = 10;
 const MAX_KEPT = 12;
 const IDS_AT_ONCE = 1000;
 
+/** An order, and whether it is another one when nodes are. */
+interface Look {
+  order: KeptOrder;
+  isOfNodes: boolean;
+}
+
 export class OrderedThings<T> {
   readonly #options: OrderedThingsOptions<T>;
-  readonly #orders = new Map<string, KeptOrder>();
+  readonly #orders = new Map<string, Look>();
   /** What somebody looks at now, also what is not kept, or no more: it is told what changes meanwhile, too. */
-  readonly #looks = new Set<{ order: KeptOrder }>();
+  readonly #looks = new Set<Look>();
 
   constructor(options: OrderedThingsOptions<T>) {
     this.#options = options;
@@ -58,14 +66,22 @@ export class OrderedThings<T> {
 
   /** It is new, has changed or is gone, or what it is ordered by has changed elsewhere. */
   touch(id: string): void {
-    for (const order of this.#orders.values()) order.touch(id);
-    for (const { order } of this.#looks) order.touch(id);
+    for (const { order } of this.#all()) order.touch(id);
   }
 
   /** So much has changed that all is to be put in order anew. */
   forget(): void {
-    for (const order of this.#orders.values()) order.forget();
-    for (const { order } of this.#looks) order.forget();
+    for (const { order } of this.#all()) order.forget();
+  }
+
+  /** The same where only nodes have changed: what says nothing of them stays in its order. */
+  forgetNodes(): void {
+    for (const { order, isOfNodes } of this.#all()) if (isOfNodes) order.forget();
+  }
+
+  /** One that is kept comes as often as somebody looks at it besides. */
+  #all(): Look[] {
+    return [...this.#orders.values(), ...this.#looks];
   }
 
   /** As things are when it answers, which may be a good while later: all of them are put in order first, when nobody has looked at them so. */
@@ -85,13 +101,14 @@ export class OrderedThings<T> {
     );
   }
 
-  async #look<R>(order: KeptOrder, use: (ids: readonly string[]) => R | Promise<R>): Promise<R> {
-    const look = { order };
-    this.#looks.add(look);
+  async #look<R>(look: Look, use: (ids: readonly string[]) => R | Promise<R>): Promise<R> {
+    // several may look at one order
+    const own = { ...look };
+    this.#looks.add(own);
     try {
-      return await order.read(use);
+      return await look.order.read(use);
     } finally {
-      this.#looks.delete(look);
+      this.#looks.delete(own);
     }
   }
 
@@ -100,13 +117,13 @@ export class OrderedThings<T> {
     return { count: ids.length, things };
   }
 
-  async #some(ordering: Ordering, among: Iterable<string>, matches: Which<T>['matches']): Promise<KeptOrder> {
+  async #some(ordering: Ordering, among: Iterable<string>, matches: Which<T>['matches']): Promise<Look> {
     const ids = new Set<string>();
     for await (const piece of inPieces(among, IDS_AT_ONCE)) for (const id of piece) ids.add(id);
     return this.#order(ordering, () => ids, matches, ids);
   }
 
-  #kept(ordering: Ordering, { matches, name = '' }: Which<T>): KeptOrder {
+  #kept(ordering: Ordering, { matches, name = '' }: Which<T>): Look {
     const { field, descending } = ordering;
     const key = `${descending ? '-' : ''}${field} ${name}`;
     const order = this.#orders.get(key) ?? this.#order(ordering, this.#options.all, matches);
@@ -122,14 +139,16 @@ export class OrderedThings<T> {
     all: () => Iterable<string>,
     matches: Which<T>['matches'],
     only?: ReadonlySet<string>,
-  ): KeptOrder {
-    const { find, fields, refresh } = this.#options;
+  ): Look {
+    const { find, fields, nodeFields = [], refresh } = this.#options;
     const fieldOf = fields[field];
     if (!fieldOf) throw new Error(`no order by ${field}`);
     const keyOf = (id: string) => {
       const thing = only?.has(id) === false ? undefined : find(id);
       return thing === undefined || (matches && !matches(thing)) ? undefined : fieldOf(thing);
     };
-    return new KeptOrder({ all, keyOf, descending, refresh });
+    // nobody says whether what matches does so by its node
+    const isOfNodes = matches !== undefined || nodeFields.includes(field);
+    return { order: new KeptOrder({ all, keyOf, descending, refresh }), isOfNodes };
   }
 }

@@ -1,5 +1,5 @@
 /** Puts many things in order without keeping the event loop: parts of them, and then these together, with turns for others between. */
-import { inPieces, shareLoop } from '@virtkeep/shared/turns';
+import { inPieces, shareAnswering } from '@virtkeep/shared/turns';
 
 /**
  * So many are put in order at once, and so many merged: a few milliseconds when each comparison asks for the order of a language. Not
@@ -29,7 +29,7 @@ async function merged<T>(
   second: readonly T[],
   compare: (a: T, b: T) => number,
 ): Promise<readonly T[]> {
-  await shareLoop();
+  await shareAnswering();
   if (second.length === 0) return first;
   // most were in order before
   if (compare(first.at(-1)!, second[0]!) < 0) return first.concat(second);
@@ -43,7 +43,7 @@ async function merged<T>(
       all.push(second[other]!);
       other += 1;
     }
-    if (all.length % MERGED_AT_ONCE === 0) await shareLoop();
+    if (all.length % MERGED_AT_ONCE === 0) await shareAnswering();
   }
   return all.concat(first.slice(from), second.slice(other));
 }

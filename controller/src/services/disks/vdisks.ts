@@ -63,6 +63,7 @@ export class VdiskService {
           disk.poolId === '' ? null : (pools.get(disk.poolId)?.row.verbose_name ?? ''),
         status: ({ entry }) => statusTold(links.isConnected(entry.nodeId)),
       },
+      nodeFields: ['status'],
       refresh: () => this.#refresh(),
     });
     this.#seenNodes = new SeenNodes(
@@ -97,9 +98,9 @@ export class VdiskService {
   #refresh(): void {
     const { domains, poolNamesVersion } = this.#inventory;
     const nodeIds = this.#seenNodes.changed();
-    const isMuch = poolNamesVersion !== this.#poolNamesVersion || nodeIds.length > FEW_NODES;
+    if (poolNamesVersion !== this.#poolNamesVersion) this.#lists.forget();
     this.#poolNamesVersion = poolNamesVersion;
-    if (isMuch) this.#lists.forget();
+    if (nodeIds.length > FEW_NODES) this.#lists.forgetNodes();
     else
       for (const nodeId of nodeIds)
         for (const id of domains.ofNode(nodeId))

@@ -108,6 +108,7 @@ export class DomainService {
         status: ({ nodeId }) => statusTold(this.#nodeOf(nodeId)),
         user_power_state: ({ kept, nodeId }) => powerTold(kept, this.#isThere(nodeId)),
       },
+      nodeFields: ['status', 'user_power_state'],
       refresh: () => this.#refresh(),
     });
     domains.onChange(id => this.#lists.touch(id));
@@ -150,7 +151,7 @@ export class DomainService {
   /** What VMs are in order by may have changed with their nodes. */
   #refresh(): void {
     const nodeIds = this.#seenNodes.changed();
-    if (nodeIds.length > FEW_NODES) this.#lists.forget();
+    if (nodeIds.length > FEW_NODES) this.#lists.forgetNodes();
     else
       for (const nodeId of nodeIds)
         for (const id of this.#inventory.domains.ofNode(nodeId)) this.#lists.touch(id);

@@ -5,7 +5,7 @@
 import { Domain, type PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Conflict } from './domain-home.ts';
 
-/** Whole ones: a change is looked at by many, before and after, and who asks for a part of one asks for the next part then. */
+/** The messages that were made last: a change is looked at by many, before and after, and whoever asks for one part asks for others. */
 const recent: { kept: KeptDomain; domain: Domain }[] = [];
 const MOST_RECENT = 4;
 
@@ -27,7 +27,7 @@ export class KeptDomain {
   /** The message as the database has it: one thing without parts. */
   readonly json: string;
 
-  /** @param json of the same */
+  /** @param json the same message as a text */
   constructor(domain: Domain, json = JSON.stringify(Domain.toJSON(domain))) {
     this.id = domain.id;
     this.name = domain.name;
@@ -44,7 +44,7 @@ export class KeptDomain {
     return new KeptDomain(Domain.fromJSON(JSON.parse(json)), json);
   }
 
-  /** All of it, made anew (3 to 5 µs with two disks). */
+  /** All of it, made anew (3 to 5 µs with two disks) unless it was just asked for. Nobody changes it, or compares parts of it by identity. */
   get domain(): Domain {
     const known = recent.find(({ kept }) => kept === this)?.domain;
     return known ?? remember(this, Domain.fromJSON(JSON.parse(this.json)));

@@ -579,4 +579,16 @@ describe('a look', () => {
     expect([found.count, found.counts]).toEqual([count, counts]);
     expect(await protection.records()).toHaveLength(count);
   });
+
+  test('keeps no verdict of a VM that goes while it is judged', async () => {
+    source.version = 1;
+    const { expectationsOf } = source;
+    source.expectationsOf = id => {
+      if (id === '500') inventory.domains.delete(id);
+      return expectationsOf(id);
+    };
+    const { count, counts } = await protection.page({}, NAMES);
+    expect(count).toBe(COUNT - 1);
+    expect(counts).toEqual({ protected: 2, late: 0, failing: 0, never: COUNT - 3, excluded: 0 });
+  });
 });

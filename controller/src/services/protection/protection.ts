@@ -158,6 +158,7 @@ export class ProtectionService {
         last_good: lastGood,
         urgency: entry => `${severity(entry)}-${digitsOf(lastGood(entry))}-${entry.name}`,
       },
+      nodeFields: ['node'],
       refresh: () => this.#refresh(),
     });
     domains.onChange((id, before, after) => {
@@ -292,6 +293,8 @@ export class ProtectionService {
     const isSame = before?.expectations === expectations && before.maxAgeDays === maxAgeDays;
     if (before && isSame && now >= before.fromMs && now < before.untilMs) return before;
     const judged = { ...stateUntil(this.#factsOf(id), now), fromMs: now, expectations, maxAgeDays };
+    // somebody who goes through many may come to one that has just gone
+    if (!this.#dependencies.inventory.domains.has(id)) return judged;
     this.#forget(id);
     this.#judged.set(id, judged);
     this.#counts[judged.state] += 1;
@@ -355,7 +358,10 @@ export class ProtectionService {
     this.#heldFromMs = Number.NEGATIVE_INFINITY;
     this.#heldUntilMs = Number.POSITIVE_INFINITY;
     for await (const ids of inPieces(inventory.domains.keys(), VMS_AT_ONCE))
-      for (const id of ids) if (inventory.domains.has(id)) this.#hold(this.#judge(id));
+      for (const id of ids) {
+        // also a verdict that stands: the bounds are found anew
+        if (inventory.domains.has(id)) this.#hold(this.#judge(id));
+      }
     this.#walked = walked;
   }
 
@@ -368,7 +374,7 @@ export class ProtectionService {
   #refresh(): void {
     const { domains } = this.#dependencies.inventory;
     const nodeIds = this.#seenNodes.changed();
-    if (nodeIds.length > FEW_NODES) this.#lists.forget();
+    if (nodeIds.length > FEW_NODES) this.#lists.forgetNodes();
     else for (const nodeId of nodeIds) for (const id of domains.ofNode(nodeId)) this.#lists.touch(id);
   }
 
