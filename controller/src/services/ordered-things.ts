@@ -42,8 +42,8 @@ export interface PageOf<T> {
   things: T[];
 }
 
-/** When more nodes than these have changed, whoever lists what they have has all put in order anew: it would be long in touching each. */
-export const FEW_NODES = 10;
+/** When more nodes than these have changed, all is put in order anew: it would be long in touching each thing of theirs. */
+const FEW_NODES = 10;
 /** Each is as long as there are things; the one that was not looked at for longest goes. */
 const MAX_KEPT = 12;
 const IDS_AT_ONCE = 1000;
@@ -74,9 +74,13 @@ export class OrderedThings<T> {
     for (const { order } of this.#all()) order.forget();
   }
 
-  /** The same where only nodes have changed: what says nothing of them stays in its order. */
-  forgetNodes(): void {
-    for (const { order, isOfNodes } of this.#all()) if (isOfNodes) order.forget();
+  /** These nodes have changed, and with them what says something of them. @param idsOf of what a node has */
+  nodesChanged(nodeIds: readonly string[], idsOf: (nodeId: string) => Iterable<string>): void {
+    const orders = this.#all().flatMap(({ order, isOfNodes }) => (isOfNodes ? order : []));
+    if (nodeIds.length > FEW_NODES) for (const order of orders) order.forget();
+    else
+      for (const nodeId of nodeIds)
+        for (const id of idsOf(nodeId)) for (const order of orders) order.touch(id);
   }
 
   /** One that is kept comes as often as somebody looks at it besides. */

@@ -7,7 +7,7 @@ import type { Inventory } from '../inventory/inventory.ts';
 import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
 import { sortedIds } from '../kept-order.ts';
-import { FEW_NODES, OrderedThings, type PageRequest } from '../ordered-things.ts';
+import { OrderedThings, type PageRequest } from '../ordered-things.ts';
 import {
   fullVdiskRecord,
   statusTold,
@@ -97,14 +97,11 @@ export class VdiskService {
   /** What disks are in order by may have changed elsewhere. */
   #refresh(): void {
     const { domains, poolNamesVersion } = this.#inventory;
-    const nodeIds = this.#seenNodes.changed();
     if (poolNamesVersion !== this.#poolNamesVersion) this.#lists.forget();
     this.#poolNamesVersion = poolNamesVersion;
-    if (nodeIds.length > FEW_NODES) this.#lists.forgetNodes();
-    else
-      for (const nodeId of nodeIds)
-        for (const id of domains.ofNode(nodeId))
-          for (const disk of domains.get(id)?.domain.disks ?? []) this.#lists.touch(disk.id);
+    this.#lists.nodesChanged(this.#seenNodes.changed(), nodeId =>
+      diskIdsOf([...domains.ofNode(nodeId)].flatMap(id => domains.get(id) ?? [])),
+    );
   }
 
   /** The VMs whose disks may match; undefined: those of any. */

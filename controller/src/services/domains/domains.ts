@@ -7,7 +7,7 @@ import type { Actor, Principal } from '../../auth/principal.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
-import { FEW_NODES, OrderedThings, type PageRequest } from '../ordered-things.ts';
+import { OrderedThings, type PageRequest } from '../ordered-things.ts';
 import type { ProtectionService } from '../protection/protection.ts';
 import type { ProtectionState } from '../protection/rules.ts';
 import type { BorneTag } from '../tags/record.ts';
@@ -150,11 +150,7 @@ export class DomainService {
 
   /** What VMs are in order by may have changed with their nodes. */
   #refresh(): void {
-    const nodeIds = this.#seenNodes.changed();
-    if (nodeIds.length > FEW_NODES) this.#lists.forgetNodes();
-    else
-      for (const nodeId of nodeIds)
-        for (const id of this.#inventory.domains.ofNode(nodeId)) this.#lists.touch(id);
+    this.#lists.nodesChanged(this.#seenNodes.changed(), id => this.#inventory.domains.ofNode(id));
   }
 
   /** Ids of the few that may match; undefined: any may. */

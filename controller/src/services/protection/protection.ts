@@ -9,7 +9,7 @@ import { GOOD_STATUSES } from '../backup-files/restore-points.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
-import { FEW_NODES, OrderedThings, type PageRequest } from '../ordered-things.ts';
+import { OrderedThings, type PageRequest } from '../ordered-things.ts';
 import { BACKUP, BackupAttempts, type LastBackup } from './attempts.ts';
 import { type CoverageSource, NO_COVERAGE } from './coverage.ts';
 import {
@@ -373,9 +373,7 @@ export class ProtectionService {
   /** The name of a node may have changed. */
   #refresh(): void {
     const { domains } = this.#dependencies.inventory;
-    const nodeIds = this.#seenNodes.changed();
-    if (nodeIds.length > FEW_NODES) this.#lists.forgetNodes();
-    else for (const nodeId of nodeIds) for (const id of domains.ofNode(nodeId)) this.#lists.touch(id);
+    this.#lists.nodesChanged(this.#seenNodes.changed(), id => domains.ofNode(id));
   }
 
   /** A page of those that match; `counts` are of all that match the other filters, whatever their state. */
