@@ -4,7 +4,7 @@
  * is more, so that nobody else waits for it; where it is a good part of the whole, all is put in order anew, in pieces as well.
  */
 import { inPieces, shareAnswering } from '@virtkeep/shared/turns';
-import { comparison, inOrder, OrderOfCodes, type SortKey } from './list-order.ts';
+import { comparison, OrderOfCodes, type SortKey } from './list-order.ts';
 import { sortInPieces } from './sort-in-pieces.ts';
 
 export interface Ordering {
@@ -256,13 +256,4 @@ function* unique(
     known.add(id);
     yield id;
   }
-}
-
-/** Equal ones by their id, in either direction. */
-export function sortedIds(
-  ids: readonly string[],
-  keyOf: (id: string) => SortKey,
-  descending: boolean,
-): string[] {
-  return inOrder(ids, keyOf, id => id, descending);
 }

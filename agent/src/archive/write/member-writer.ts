@@ -210,6 +210,7 @@ export abstract class MemberWriter {
     // by so much all that follows has moved
     let closedBytes = 0;
     for (const [index, { name, virtualSizeBytes, formerPath }] of disks.entries()) {
+      // two of them may have one name
       this.#admit(name);
       const gap = windows[index]!.offset - closedBytes - dataOffsetFor(this.#target.tarOffset, name, true);
       if (gap > 0) await output.closeGap(gap);

@@ -23,15 +23,15 @@ const readAsync = promisify(read);
 /** Between two hints that the file is to be written out. */
 const HINT_MS = 100;
 
-/**
- * Small content is written here by offset, data is reflinked, and only where that is impossible do threads start
- * and copy: a reflinked archive costs milliseconds, less than a thread's start.
- */
 /** `f_type` of statfs(2): ext4, XFS. They move what is behind a gap without copying it, and forget what they had cached. */
 const CLOSES_GAPS: ReadonlySet<number> = new Set([0xef53, 0x58465342]);
 /** What is compared behind a gap that was closed: the place of a member's header, and the first cluster's beginning. */
 const SEEN_BYTES = 2 * DATA_ALIGN;
 
+/**
+ * Small content is written here by offset, data is reflinked, and only where that is impossible do threads start
+ * and copy: a reflinked archive costs milliseconds, less than a thread's start.
+ */
 export class PlainOutput implements Output {
   readonly #options: OutputOptions;
   readonly #file: FileHandle;
@@ -179,8 +179,8 @@ export class PlainOutput implements Output {
 
   async end(): Promise<number> {
     throwIfAborted(this.#options.signal);
+    await this.cut();
     try {
-      await this.#file.truncate(this.#position);
       await this.#file.datasync();
     } catch (error) {
       throw fromIoError(error, 'writing', this.#options.path);

@@ -6,7 +6,7 @@ import type { NodeLinks } from '../../agents/links.ts';
 import type { Inventory } from '../inventory/inventory.ts';
 import type { DomainEntry } from '../inventory/kept-domain.ts';
 import { SeenNodes } from '../inventory/seen-nodes.ts';
-import { sortedIds } from '../kept-order.ts';
+import { inOrder } from '../list-order.ts';
 import { OrderedThings, type PageRequest } from '../ordered-things.ts';
 import {
   fullVdiskRecord,
@@ -136,8 +136,14 @@ export class VdiskService {
       if (bearers?.has(record.id) !== false) found.set(record.id, record);
     }
     const field = ordering.field as keyof VdiskRecord;
-    const ids = sortedIds([...found.keys()], id => found.get(id)![field], ordering.descending);
-    return { count: ids.length, records: ids.slice(offset, offset + limit).map(id => found.get(id)!) };
+    const all = [...found.values()];
+    const records = inOrder(
+      all,
+      record => record[field],
+      ({ id }) => id,
+      ordering.descending,
+    );
+    return { count: all.length, records: records.slice(offset, offset + limit) };
   }
 
   /** The whole record. @throws vdisk_not_found. */

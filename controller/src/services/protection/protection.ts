@@ -449,8 +449,9 @@ export class ProtectionService {
   /** Of all VMs, in full. */
   async records(): Promise<ProtectionRecord[]> {
     const records: ProtectionRecord[] = [];
-    for await (const entries of this.#inPieces(this.#dependencies.inventory.domains.keys()))
-      for (const entry of entries) records.push(this.record(this.#row(entry)));
+    const { rows } = await this.list({});
+    for await (const piece of inPieces(rows, VMS_AT_ONCE))
+      for (const row of piece) records.push(this.record(row));
     return records;
   }
 
