@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
+import type { Principal } from '../auth/principal.ts';
 import { eventRoutes } from './routes/events.ts';
 import { type TestServer, testServer } from './test-server.ts';
 
@@ -62,6 +63,55 @@ test('tells what happens, as the viewer may see it', async () => {
     action: 'created',
     record: { permissions: ['cancel'] },
   });
+});
+
+test('what listeners see alike is made once for them, and each sees what is its own', async () => {
+  server.services.config.limits.event_streams = 3;
+  const login = async (username: string) => {
+    const { id } = await server.services.users.create({
+      username,
+      password: 'long enough 1',
+      role: 'operator',
+    });
+    const { token } = await server.services.tokens.create(id, 'test', 1);
+    return `jwt ${token}`;
+  };
+  const streams = [
+    await open(),
+    await open(undefined, await login('one')),
+    await open(undefined, await login('two')),
+  ];
+  for (const stream of streams) await readUntil(stream, /^id: /m);
+  const made: string[] = [];
+  const show = (entityId: string, sameFor: (viewer: Principal) => string) =>
+    server.services.changes.publish({
+      kind: 'task',
+      entityId,
+      action: 'changed',
+      sameFor,
+      render: viewer => {
+        made.push(`${entityId} ${sameFor(viewer)}`);
+        return `for ${viewer.username}`;
+      },
+    });
+  show('all', () => '');
+  show('role', ({ role }) => role);
+  show('own', ({ username }) => username);
+  const texts = await Promise.all(streams.map(stream => readUntil(stream, /"id":"own".*\n\n/)));
+  expect(made.toSorted()).toEqual([
+    'all ',
+    'own one',
+    'own root',
+    'own two',
+    'role administrator',
+    'role operator',
+  ]);
+  const shown = (text: string) => [...text.matchAll(/"record":"for (.*)"/g)].map(([, name]) => name);
+  expect(texts.map(shown)).toEqual([
+    ['root', 'root', 'root'],
+    ['root', 'one', 'one'],
+    ['root', 'one', 'two'],
+  ]);
 });
 
 test('a client that resumes gets what it missed, and a reset when that is not known', async () => {
@@ -181,8 +231,12 @@ const FAKE: Parameters<typeof jest.useFakeTimers>[0] = {
   doNotFake: ['nextTick', 'setImmediate', 'queueMicrotask', 'performance', 'Date'],
 };
 
-const publish = (entityId: string, record: string) =>
-  server.services.changes.publish({ kind: 'task', entityId, action: 'changed', render: () => record });
+/** Tells at once: timers may be the test's own. */
+function publish(entityId: string, record: string): void {
+  const { changes } = server.services;
+  changes.publish({ kind: 'task', entityId, action: 'changed', render: () => record });
+  changes.tell();
+}
 
 test('one that is not read is forgotten at once when it ends, and let go of soon after', async () => {
   const { socket, response } = await unread();

@@ -6,7 +6,7 @@
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Principal } from '../auth/principal.ts';
-import type { Change } from '../services/journal/changes.ts';
+import { type Change, subjectOf } from '../services/journal/changes.ts';
 import type { Services } from '../services/services.ts';
 import { Shares } from '../services/shares.ts';
 import { watchRight } from './auth.ts';
@@ -16,10 +16,8 @@ import { UNBUFFERED } from './unbuffered.ts';
 /** More does not wait for a client that reads slowly, characters. */
 const MAX_WAITING_LENGTH = 1024 * 1024;
 const RETRY_MS = 2000;
-/** Changes within this time go out as one: each piece is a record of TLS and a call of the kernel, for each listener, ms. */
-const TOGETHER_MS = 20;
-/** More than this is sent without waiting for more; a piece is hardly longer, characters. */
-const TOGETHER_LENGTH = 64 * 1024;
+/** A piece is hardly longer, characters. */
+const PIECE_LENGTH = 64 * 1024;
 /** For a reader to take what was sent. */
 const UNREAD_MS = 60_000;
 /** For a reader to take what was written before the end. */
@@ -30,7 +28,7 @@ const MAX_STREAM_MS = 24 * 3600 * 1000;
 export class EventStreams {
   readonly #services: Services;
   readonly #places: Shares;
-  readonly #texts = new ChangeTexts();
+  readonly #pieces = new SharedPieces();
 
   constructor(services: Services) {
     this.#services = services;
@@ -69,19 +67,20 @@ export class EventStreams {
     // one that is new here learns what to resume from
     if (missed?.length === 0) outgoing.send('id', `id: ${changes.lastId}\n\n`);
     else if (!missed) outgoing.reset();
-    for (const change of newestOfEach(missed ?? [])) {
+    for (const change of missed ?? []) {
       if (outgoing.isResetting) break;
       outgoing.send(subjectOf(change), changeText(change, viewer));
     }
     outgoing.flush();
-    const unsubscribe = changes.subscribe(change =>
-      outgoing.send(subjectOf(change), this.#texts.of(change, viewer)),
-    );
+    const unsubscribe = changes.subscribe(told => outgoing.pass(this.#pieces.of(told, viewer)));
     const unwatch = watchRight(
       this.#services,
       request,
       () => end(),
-      () => outgoing.send('alive', ': alive\n\n'),
+      () => {
+        outgoing.send('alive', ': alive\n\n');
+        outgoing.flush();
+      },
     );
     const leftMs = Math.min(MAX_STREAM_MS, viewer.expiresOn.getTime() - Date.now());
     const expiry = setTimeout(() => end(), leftMs);
@@ -94,6 +93,7 @@ export class EventStreams {
       leave();
     };
     const end = () => {
+      changes.tell();
       outgoing.sendAll();
       stop();
       endSoon(reply.raw);
@@ -107,6 +107,18 @@ export class EventStreams {
 
 const RESET = 'reset';
 
+/** What is told of something. */
+interface Told {
+  subject: string;
+  text: string;
+}
+
+/** What goes out in one: the texts, and how they are sent. */
+interface Piece {
+  told: readonly Told[];
+  bytes: Buffer;
+}
+
 /** What a listener is told, in pieces that are worth sending, and no faster than it reads. */
 class Outgoing {
   readonly #response: ServerResponse;
@@ -114,8 +126,6 @@ class Outgoing {
   /** By what they are about, in the order in which they came. */
   readonly #waiting = new Map<string, string>();
   #length = 0;
-  /** Until enough came together. */
-  #timer: NodeJS.Timeout | undefined;
   /** Until the reader has taken what was sent. */
   #patience: NodeJS.Timeout | undefined;
 
@@ -129,14 +139,25 @@ class Outgoing {
     });
   }
 
-  /** @param subject what still waits about the same is not sent any more: this says it all. Those of changes have spaces, others have none. */
+  /**
+   * Goes with what else waits, when `flush` is called, or before.
+   * @param subject what still waits about the same is not sent any more: this says it all. Those of changes have spaces, others have none.
+   */
   send(subject: string, text: string): void {
     this.#length += text.length - (this.#waiting.get(subject)?.length ?? 0);
     // goes to the end: a listener resumes from the last id that it saw
     this.#waiting.delete(subject);
     this.#waiting.set(subject, text);
-    if (this.#length > TOGETHER_LENGTH) this.flush();
-    else this.#timer ??= setTimeout(() => this.flush(), TOGETHER_MS);
+    if (this.#length > PIECE_LENGTH) this.flush();
+  }
+
+  /** Sends these as they are while the reader takes them and nothing waits before them; others wait. */
+  pass(pieces: readonly Piece[]): void {
+    for (const { told, bytes } of pieces) {
+      if (this.#length === 0 && this.#isTaking) this.#response.write(bytes);
+      else for (const { subject, text } of told) this.send(subject, text);
+    }
+    this.flush();
   }
 
   /** In place of all that waits. */
@@ -153,9 +174,7 @@ class Outgoing {
 
   /** Sends what the reader takes now; what is left goes when it has taken that. */
   flush(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    while (this.#length > 0 && !this.#response.writableNeedDrain && this.#isOpen) this.#sendPiece();
+    while (this.#length > 0 && this.#isTaking) this.#sendPiece();
     if (this.#response.writableNeedDrain)
       this.#patience ??= setTimeout(() => this.#response.destroy(), UNREAD_MS);
     if (this.#length > MAX_WAITING_LENGTH) this.reset();
@@ -164,6 +183,10 @@ class Outgoing {
   /** Sends what waits, whatever the reader takes. */
   sendAll(): void {
     while (this.#length > 0 && this.#isOpen) this.#sendPiece();
+  }
+
+  get #isTaking(): boolean {
+    return !this.#response.writableNeedDrain && this.#isOpen;
   }
 
   get #isOpen(): boolean {
@@ -175,40 +198,66 @@ class Outgoing {
     for (const [subject, text] of this.#waiting) {
       piece += text;
       this.#waiting.delete(subject);
-      if (piece.length > TOGETHER_LENGTH) break;
+      if (piece.length > PIECE_LENGTH) break;
     }
     this.#length -= piece.length;
     this.#response.write(piece);
   }
 
   stop(): void {
-    clearTimeout(this.#timer);
     clearTimeout(this.#patience);
   }
 }
 
-/** Created, changed and removed do not replace one another; of two of the same kind the newer says all. */
-const subjectOf = ({ kind, entityId, action }: Change) => `${kind} ${entityId} ${action}`;
+/** Listeners are told of the same changes in a row: what goes out is made once for those who see the same. */
+class SharedPieces {
+  #changes: readonly Change[] = [];
+  #texts = new Map<string, string>();
+  #pieces = new Map<string, Piece[]>();
 
-/** Those that no later one replaces, in their order. */
-function newestOfEach(changes: readonly Change[]): Change[] {
-  const newest = new Map(changes.map(change => [subjectOf(change), change]));
-  return changes.filter(change => newest.get(subjectOf(change)) === change);
-}
+  of(changes: readonly Change[], viewer: Principal): readonly Piece[] {
+    if (changes !== this.#changes) {
+      this.#changes = changes;
+      // not cleared: the table of a map that was cleared knows the next one, so that none is let go of before all garbage is searched for
+      this.#texts = new Map();
+      this.#pieces = new Map();
+    }
+    const seenAs = changes.map(change => change.sameFor(viewer)).join('\n');
+    let pieces = this.#pieces.get(seenAs);
+    if (!pieces) {
+      pieces = piecesOf(
+        changes.map(change => ({ subject: subjectOf(change), text: this.#text(change, viewer) })),
+      );
+      this.#pieces.set(seenAs, pieces);
+    }
+    return pieces;
+  }
 
-/** A change is told to all listeners in a row: its text is made once for those who see the same. */
-class ChangeTexts {
-  #change: Change | undefined;
-  readonly #texts = new Map<string, string>();
-
-  of(change: Change, viewer: Principal): string {
-    if (change !== this.#change) this.#texts.clear();
-    this.#change = change;
-    const key = change.sameFor(viewer);
-    const text = this.#texts.get(key) ?? changeText(change, viewer);
-    this.#texts.set(key, text);
+  /** Most changes are told to two users alike even when one among them is not. */
+  #text(change: Change, viewer: Principal): string {
+    const key = `${change.id} ${change.sameFor(viewer)}`;
+    let text = this.#texts.get(key);
+    if (text === undefined) {
+      text = changeText(change, viewer);
+      this.#texts.set(key, text);
+    }
     return text;
   }
+}
+
+function piecesOf(all: readonly Told[]): Piece[] {
+  const pieces: Piece[] = [];
+  let told: Told[] = [];
+  let joined = '';
+  for (const one of all) {
+    told.push(one);
+    joined += one.text;
+    if (joined.length <= PIECE_LENGTH && one !== all.at(-1)) continue;
+    pieces.push({ told, bytes: Buffer.from(joined) });
+    told = [];
+    joined = '';
+  }
+  return pieces;
 }
 
 /** Who does not take what is left waits for ever otherwise. */

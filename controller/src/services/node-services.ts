@@ -31,7 +31,7 @@ import { GuestOperationService } from './guests/operations.ts';
 import { Inventory } from './inventory/inventory.ts';
 import { NodeClocks } from './inventory/node-clocks.ts';
 import { IsoService } from './isos/isos.ts';
-import type { ChangeInput } from './journal/changes.ts';
+import { byRole, type ChangeInput } from './journal/changes.ts';
 import { continueAfter } from './journal/sequence.ts';
 import { inventoryMeasures } from './monitoring/inventory-measures.ts';
 import { CertificateRegister } from './nodes/certificate-register.ts';
@@ -117,7 +117,7 @@ export function createNodeServices(
       entityId,
       action,
       render: viewer => render(kind, entityId, viewer),
-      sameFor: viewer => viewer.role,
+      sameFor: byRole,
     });
   const inventory = new Inventory(db, tell);
   const ownSerial = async () => {

@@ -107,13 +107,16 @@ test('whose tags change is told of as changed, once', async () => {
   const id = await domain(disk);
   const told: [string, string, unknown][] = [];
   const viewer = await rest.services.tokens.principal(rest.tokens.operator);
-  const stop = rest.services.changes.subscribe(({ kind, entityId, action, render }) => {
-    const record = render(viewer) as { tags?: { verbose_name: string }[] } | null;
-    if ([id, disk].includes(entityId))
-      told.push([kind, action, record?.tags?.map(({ verbose_name }) => verbose_name)]);
+  const stop = rest.services.changes.subscribe(changes => {
+    for (const { kind, entityId, action, render } of changes) {
+      const record = render(viewer) as { tags?: { verbose_name: string }[] } | null;
+      if ([id, disk].includes(entityId))
+        told.push([kind, action, record?.tags?.map(({ verbose_name }) => verbose_name)]);
+    }
   });
   const during = async (work: Promise<unknown>) => {
     await work;
+    rest.services.changes.tell();
     return told.splice(0);
   };
   const put = (tags: string[]) => rest.call('PUT', `/api/domains/${id}/`, { body: { tags } });

@@ -4,7 +4,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { deleteRows } from '../../store/delete-rows.ts';
 import { listRows } from '../../store/list-rows.ts';
 import type { Database, EventRow } from '../../store/schema.ts';
-import type { ChangeFeed } from './changes.ts';
+import { type ChangeFeed, forAll } from './changes.ts';
 import { nextSequence } from './sequence.ts';
 
 export const EVENT_TYPES = ['info', 'warning', 'error'] as const;
@@ -80,7 +80,7 @@ export class EventService {
       entityId: row.id,
       action: 'created',
       render: () => record,
-      sameFor: () => '',
+      sameFor: forAll,
     });
     return record;
   }
