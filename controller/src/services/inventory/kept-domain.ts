@@ -5,14 +5,11 @@
 import { Domain, type PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Conflict } from './domain-home.ts';
 
-/** The messages that were made last: a change is looked at by many, before and after, and whoever asks for one part asks for others. */
-const recent: { kept: KeptDomain; domain: Domain }[] = [];
-const MOST_RECENT = 4;
-
-function remember(kept: KeptDomain, domain: Domain): Domain {
-  if (recent.unshift({ kept, domain }) > MOST_RECENT) recent.pop();
-  return domain;
-}
+/** A change is looked at by many, before and after, and told of when others have come: of so many the messages are kept that were made last. */
+const MOST_WHOLE = 256;
+/** Those whose messages are kept, each in the place of one that was there before. */
+const whole: (KeptDomain | undefined)[] = Array.from({ length: MOST_WHOLE }, () => undefined);
+let next = 0;
 
 /** A report of a node about a domain; of the same domain, another one each time. */
 export class KeptDomain {
@@ -26,6 +23,8 @@ export class KeptDomain {
   readonly cpuCount: number;
   /** The message as the database has it: one thing without parts. */
   readonly json: string;
+  /** The same with its parts, for a while. */
+  #domain: Domain | undefined;
 
   /** @param json the same message as a text */
   constructor(domain: Domain, json = JSON.stringify(Domain.toJSON(domain))) {
@@ -37,7 +36,7 @@ export class KeptDomain {
     this.memoryCount = Number(domain.memoryCount);
     this.cpuCount = domain.cpuCount;
     this.json = json;
-    remember(this, domain);
+    this.#keep(domain);
   }
 
   static ofJson(json: string): KeptDomain {
@@ -46,8 +45,16 @@ export class KeptDomain {
 
   /** All of it, made anew (3 to 5 µs with two disks) unless it was just asked for. Nobody changes it, or compares parts of it by identity. */
   get domain(): Domain {
-    const known = recent.find(({ kept }) => kept === this)?.domain;
-    return known ?? remember(this, Domain.fromJSON(JSON.parse(this.json)));
+    return this.#domain ?? this.#keep(Domain.fromJSON(JSON.parse(this.json)));
+  }
+
+  #keep(domain: Domain): Domain {
+    const former = whole[next];
+    if (former) former.#domain = undefined;
+    whole[next] = this;
+    next = (next + 1) % MOST_WHOLE;
+    this.#domain = domain;
+    return domain;
   }
 
   /** Both tell the same, also of when it was. */

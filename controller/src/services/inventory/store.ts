@@ -2,6 +2,7 @@
 import { setImmediate } from 'node:timers';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { Pool } from '@virtkeep/shared/gen/virtkeep/agent/v1/pool';
+import { sql } from 'kysely';
 import { relaxedTransaction } from '../../store/dialect.ts';
 import { piecesOf } from '../../store/pieces.ts';
 import type {
@@ -27,6 +28,18 @@ export function powerNumber(state: PowerState): number {
 
 /** A transaction with so many keeps the loop for some milliseconds. */
 const DOMAINS_AT_ONCE = 100;
+
+/** The columns of a domain that is known already. Made once: a builder of expressions for each write took as long as the write. */
+const AS_PUT = {
+  node_id: sql.ref<string>('excluded.node_id'),
+  verbose_name: sql.ref<string>('excluded.verbose_name'),
+  power_state: sql.ref<number>('excluded.power_state'),
+  template: sql.ref<number>('excluded.template'),
+  thin: sql.ref<number>('excluded.thin'),
+  record_json: sql.ref<string>('excluded.record_json'),
+  modified: sql.ref<string>('excluded.modified'),
+  ran_on: sql.ref<string | null>('excluded.ran_on'),
+};
 
 /** Somebody who waits until these are written. */
 interface Waiting extends PromiseWithResolvers<void> {
@@ -123,18 +136,7 @@ export class InventoryStore {
         await trx
           .insertInto('domains')
           .values(some.map(rowOfDomain))
-          .onConflict(conflict =>
-            conflict.column('id').doUpdateSet(({ ref }) => ({
-              node_id: ref('excluded.node_id'),
-              verbose_name: ref('excluded.verbose_name'),
-              power_state: ref('excluded.power_state'),
-              template: ref('excluded.template'),
-              thin: ref('excluded.thin'),
-              record_json: ref('excluded.record_json'),
-              modified: ref('excluded.modified'),
-              ran_on: ref('excluded.ran_on'),
-            })),
-          )
+          .onConflict(conflict => conflict.column('id').doUpdateSet(AS_PUT))
           .execute();
     });
   }

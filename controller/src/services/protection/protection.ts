@@ -292,7 +292,9 @@ export class ProtectionService {
     const maxAgeDays = this.#dependencies.maxAgeDays();
     const isSame = before?.expectations === expectations && before.maxAgeDays === maxAgeDays;
     if (before && isSame && now >= before.fromMs && now < before.untilMs) return before;
-    const judged = { ...stateUntil(this.#factsOf(id), now), fromMs: now, expectations, maxAgeDays };
+    const { state, untilMs } = stateUntil(this.#factsOf(id), now);
+    // each with the same fields from its beginning: what is put together of two parts takes a second object
+    const judged = { state, fromMs: now, untilMs, expectations, maxAgeDays };
     // somebody who goes through many may come to one that has just gone
     if (!this.#dependencies.inventory.domains.has(id)) return judged;
     this.#forget(id);
