@@ -1,8 +1,8 @@
 import { expect, test } from '@jest/globals';
-import { type CallOptions, ClientError, type ClientMiddlewareCall, Status } from 'nice-grpc-common';
+import { ClientError, Status } from 'nice-grpc-common';
 import { ERRORS, type ErrorKey, VirtkeepError } from './errors.ts';
 import {
-  errorClientMiddleware,
+  fromClientError,
   fromErrorMessage,
   grpcStatus,
   isUnimplemented,
@@ -26,23 +26,18 @@ test('an error survives the way through an operation; an unknown key becomes int
   );
 });
 
-test('a method that the server does not know makes it an older one, and not one that cannot be reached', async () => {
-  const statusOf = async (code: Status) => {
-    const next = () => {
-      throw new ClientError('/virtkeep.agent.v1.BackupService/RecompressCopy', code, 'told by the library');
-    };
-    const call = { request: {}, next } as unknown as ClientMiddlewareCall<unknown, unknown>;
-    return errorClientMiddleware('n1')(call, {} as CallOptions)
-      .next()
-      .catch((error: unknown) => error);
+test('a method that the server does not know makes it an older one, and not one that cannot be reached', () => {
+  const statusOf = (code: Status) => {
+    const path = '/virtkeep.agent.v1.BackupService/RecompressCopy';
+    return fromClientError(new ClientError(path, code, 'told by the library'), 'n1');
   };
-  const outdated = await statusOf(Status.UNIMPLEMENTED);
+  const outdated = statusOf(Status.UNIMPLEMENTED);
   expect(outdated).toMatchObject({
     msgKey: 'node_outdated',
     params: { node: 'n1', method: 'RecompressCopy' },
   });
   expect(isUnimplemented(outdated)).toBe(true);
-  const away = await statusOf(Status.UNAVAILABLE);
+  const away = statusOf(Status.UNAVAILABLE);
   expect(away).toMatchObject({ msgKey: 'node_unreachable' });
   expect(isUnimplemented(away)).toBe(false);
 });

@@ -3,9 +3,7 @@
  * other clients read them with their standard libraries; the status code follows from the HTTP status of the key.
  */
 import {
-  type CallOptions,
   ClientError,
-  type ClientMiddleware,
   composeServerMiddleware,
   ServerError,
   type ServerMiddleware,
@@ -94,27 +92,17 @@ function isAbort(error: unknown): boolean {
   return typeof error === 'object' && error !== null && 'name' in error && error.name === 'AbortError';
 }
 
-/**
- * Client middleware: rich statuses become VirtkeepErrors again; a lost or unready server `node_unreachable`, one of an earlier
- * version `node_outdated`.
- */
-export function errorClientMiddleware(node: string): ClientMiddleware {
-  return async function* (call, options: CallOptions) {
-    try {
-      return yield* call.next(call.request, options);
-    } catch (error) {
-      throw fromClientError(error, node);
-    }
-  };
-}
-
 /** The server is of an earlier version, which does not know the method. */
 export function isUnimplemented(error: unknown): boolean {
   const cause = isVirtkeepError(error) ? error.cause : error;
   return cause instanceof ClientError && cause.code === Status.UNIMPLEMENTED;
 }
 
-function fromClientError(error: unknown, node: string): unknown {
+/**
+ * What a client is told of a failed call: rich statuses become VirtkeepErrors again; a lost or unready server `node_unreachable`, one of an
+ * earlier version `node_outdated`.
+ */
+export function fromClientError(error: unknown, node: string): unknown {
   if (error instanceof RichClientError) {
     const info = error.extra.find(
       (detail): detail is ErrorInfo & { $type: string } => detail.$type === ErrorInfo.$type,

@@ -43,13 +43,14 @@ import {
   type UploadServiceClient,
   UploadServiceDefinition,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/upload';
-import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
+import { fromClientError } from '@virtkeep/shared/grpc-status';
 import { serialOf } from '@virtkeep/shared/serials';
 import { MiB } from '@virtkeep/shared/units';
 import { type ClientMiddleware, createChannel, createClientFactory, Metadata } from 'nice-grpc';
 import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
 import { nodeHost, nodeUrn } from '../pki/index.ts';
 import { type Acting, ALONE } from './acting.ts';
+import { around } from './around.ts';
 import { type ClientMaker, lazyClient } from './lazy-client.ts';
 import { letGoOfPieces } from './message-pieces.ts';
 
@@ -150,9 +151,7 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: Abor
   // The middleware attached last is the outermost: statuses get their details first, then become table errors.
   const factory = createClientFactory()
     .use(errorDetailsClientMiddleware)
-    .use(errorClientMiddleware(target.name))
-    .use(endedWith(target.name, ended))
-    .use(withEpoch(tls.acting ?? ALONE));
+    .use(ofChannel(target.name, ended, tls.acting ?? ALONE));
   const make: ClientMaker = definition => factory.create(definition, channel);
   return {
     clients: {
@@ -174,20 +173,37 @@ export function openAgentChannel(target: AgentTarget, tls: AgentTls, ended: Abor
   };
 }
 
-/** Every call says the epoch of the controller that makes it. */
-function withEpoch(acting: Acting): ClientMiddleware {
-  return async function* (call, options) {
+/**
+ * Every call says the epoch of the controller that makes it, fails with an error of the table, and ends with the channel.
+ * @param ended of the channel
+ */
+function ofChannel(node: string, ended: AbortSignal, acting: Acting): ClientMiddleware {
+  return around(options => {
     const epoch = acting.mustAct();
     const metadata = Metadata(options.metadata);
     if (epoch !== undefined) metadata.set(EPOCH_KEY, String(epoch));
-    try {
-      return yield* call.next(call.request, { ...options, metadata });
-    } catch (error) {
-      if (hasKey(error, 'controller_superseded'))
-        acting.sawHigher(parseEpoch(error.params.highest ?? '') ?? 0);
-      throw error;
-    }
-  };
+    const here = new AbortController();
+    const end = () => here.abort();
+    if (ended.aborted) end();
+    ended.addEventListener('abort', end, { once: true });
+    const signal = options.signal ? AbortSignal.any([options.signal, here.signal]) : here.signal;
+    const explained = (cause: unknown): unknown => {
+      const error = fromClientError(cause, node);
+      if (!here.signal.aborted || options.signal?.aborted || isVirtkeepError(error)) return error;
+      const reason = 'the connection was ended';
+      return new VirtkeepError('node_unreachable', { node, reason }, { cause: error });
+    };
+    return {
+      options: { ...options, metadata, signal },
+      failed: cause => {
+        const error = explained(cause);
+        if (hasKey(error, 'controller_superseded'))
+          acting.sawHigher(parseEpoch(error.params.highest ?? '') ?? 0);
+        return error;
+      },
+      ended: () => ended.removeEventListener('abort', end),
+    };
+  });
 }
 
 let parsed: { from: AgentTls; context: SecureContext } | undefined;
@@ -202,28 +218,6 @@ function contextOf(tls: AgentTls): SecureContext {
     parsed = { from: tls, context: createSecureContext({ ca, cert, key }) };
   }
   return parsed.context;
-}
-
-function endedWith(node: string, ended: AbortSignal): ClientMiddleware {
-  return async function* (call, options) {
-    const here = new AbortController();
-    const end = () => here.abort();
-    if (ended.aborted) end();
-    ended.addEventListener('abort', end, { once: true });
-    const signal = options.signal ? AbortSignal.any([options.signal, here.signal]) : here.signal;
-    try {
-      return yield* call.next(call.request, { ...options, signal });
-    } catch (error) {
-      if (!here.signal.aborted || options.signal?.aborted || isVirtkeepError(error)) throw error;
-      throw new VirtkeepError(
-        'node_unreachable',
-        { node, reason: 'the connection was ended' },
-        { cause: error },
-      );
-    } finally {
-      ended.removeEventListener('abort', end);
-    }
-  };
 }
 
 /** TLS has no server name for an address (RFC 6066): a node that is reached by one is named by its id. */

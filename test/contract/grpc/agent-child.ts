@@ -6,7 +6,6 @@ import { join } from 'node:path';
 import * as grpc from '@grpc/grpc-js';
 import { DomainServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import { OperationServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
-import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
 import { newId } from '@virtkeep/shared/ids';
 import { createChannel, createClientFactory } from 'nice-grpc';
 import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
@@ -15,6 +14,7 @@ import { stringify } from 'yaml';
 import { storeIdentity } from '../../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../../controller/src/pki/authority.ts';
 import { programFile } from '../../lab/paths.ts';
+import { tableErrors } from '../../lab/table-errors.ts';
 import { issue, newAuthority } from './pki.ts';
 
 const MAIN = programFile('virtkeep-agent');
@@ -70,9 +70,7 @@ export class AgentHome {
       Buffer.from(certificate.chainPem),
     );
     const channel = createChannel(`localhost:${port}`, credentials);
-    const factory = createClientFactory()
-      .use(errorDetailsClientMiddleware)
-      .use(errorClientMiddleware('test'));
+    const factory = createClientFactory().use(errorDetailsClientMiddleware).use(tableErrors('test'));
     return {
       channel,
       domains: factory.create(DomainServiceDefinition, channel),

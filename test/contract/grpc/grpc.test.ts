@@ -2,6 +2,7 @@
  * The agent's gRPC contract as any other program sees it: most of it through a client that knows nothing but the
  * .proto files, or nothing but what reflection tells.
  */
+
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import * as grpc from '@grpc/grpc-js';
@@ -9,7 +10,6 @@ import { loadFileDescriptorSetFromBuffer, loadSync, type MessageTypeDefinition }
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { orAborted } from '@virtkeep/shared/abort';
 import { NodeServiceDefinition } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
-import { errorClientMiddleware } from '@virtkeep/shared/grpc-status';
 import { newId } from '@virtkeep/shared/ids';
 import { type Channel, createChannel, createClient, createClientFactory } from 'nice-grpc';
 import { errorDetailsClientMiddleware } from 'nice-grpc-error-details';
@@ -18,6 +18,7 @@ import { loadIdentity } from '../../../agent/src/enroll/identity.ts';
 import type { CertificateAuthority } from '../../../controller/src/pki/authority.ts';
 import { signNodeRequest } from '../../../controller/src/pki/csr.ts';
 import { nodeHost } from '../../../controller/src/pki/names.ts';
+import { tableErrors } from '../../lab/table-errors.ts';
 import { startTestAgent, type TestAgent } from './agent-server.ts';
 import { issue, newAuthority } from './pki.ts';
 
@@ -421,7 +422,7 @@ describe('renewal of the certificate', () => {
 function nodeClient(channel: Channel) {
   return createClientFactory()
     .use(errorDetailsClientMiddleware)
-    .use(errorClientMiddleware(agent.nodeId))
+    .use(tableErrors(agent.nodeId))
     .create(NodeServiceDefinition, channel);
 }
 
