@@ -80,7 +80,7 @@ const ASKED_FOR = ['Sequence'];
 function assertNames(directory: string): void {
   for (const file of globSync(join(directory, '*.mjs')))
     for (const name of ASKED_FOR) {
-      const renamed = new RegExp(`\\b(_+${name}\\d*|${name}\\d+)(=class| extends )`).exec(
+      const renamed = new RegExp(`\\b(_+${name}\\d*|${name}\\d+)(\\s*=\\s*class|\\s+extends)\\b`).exec(
         readFileSync(file, 'utf8'),
       );
       if (renamed) throw new Error(`the class ${name} is ${renamed[1]} in ${basename(file)}`);

@@ -92,5 +92,6 @@ test('what may not begin fails as it says', async () => {
   const refusal = new Error('not now');
   const { log, stream } = made(three, refusal);
   await expect(stream.next()).rejects.toBe(refusal);
+  expect(await stream.next()).toEqual({ done: true, value: undefined });
   expect(log).toEqual(['begins']);
 });

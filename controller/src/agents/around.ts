@@ -27,7 +27,8 @@ class Surrounded<T, R> implements AsyncGenerator<T, R, undefined> {
   readonly #next: Begin<T, R>;
   #around: Around | undefined;
   #inner: AsyncGenerator<T, R, undefined> | undefined;
-  #isDone = false;
+  /** It has ended, or will not begin. */
+  #isOver = false;
 
   constructor(make: (options: CallOptions) => Around, options: CallOptions, next: Begin<T, R>) {
     this.#make = make;
@@ -35,30 +36,39 @@ class Surrounded<T, R> implements AsyncGenerator<T, R, undefined> {
     this.#next = next;
   }
 
-  async next(): Promise<IteratorResult<T, R>> {
-    if (this.#isDone && !this.#inner) return { done: true, value: undefined as never };
-    if (!this.#around) {
-      // as the body of a generator, not before somebody wants something of it
-      this.#around = this.#make(this.#options);
-      this.#inner = this.#next(this.#around.options);
+  /** Not async: one promise for each message is enough. */
+  next(): Promise<IteratorResult<T, R>> {
+    if (!this.#inner && this.#isOver) return Promise.resolve({ done: true, value: undefined as never });
+    try {
+      this.#inner ??= this.#begin();
+    } catch (error) {
+      this.#isOver = true;
+      return Promise.reject(error);
     }
-    return this.#inner!.next().then(this.#took, this.#failed);
+    return this.#inner.next().then(this.#took, this.#failed);
+  }
+
+  /** As the body of a generator, not before somebody wants something of it. */
+  #begin(): AsyncGenerator<T, R, undefined> {
+    this.#around = this.#make(this.#options);
+    try {
+      return this.#next(this.#around.options);
+    } catch (error) {
+      this.#around.ended();
+      throw error;
+    }
   }
 
   async return(value: R | PromiseLike<R>): Promise<IteratorResult<T, R>> {
-    if (!this.#inner) {
-      this.#isDone = true;
-      return { done: true, value: await value };
-    }
-    return this.#inner.return(value).then(this.#took, this.#failed);
+    if (this.#inner) return this.#inner.return(value).then(this.#took, this.#failed);
+    this.#isOver = true;
+    return { done: true, value: await value };
   }
 
   async throw(error: unknown): Promise<IteratorResult<T, R>> {
-    if (!this.#inner) {
-      this.#isDone = true;
-      throw error;
-    }
-    return this.#inner.throw(error).then(this.#took, this.#failed);
+    if (this.#inner) return this.#inner.throw(error).then(this.#took, this.#failed);
+    this.#isOver = true;
+    throw error;
   }
 
   [Symbol.asyncIterator](): this {
@@ -80,8 +90,8 @@ class Surrounded<T, R> implements AsyncGenerator<T, R, undefined> {
   };
 
   #end(): void {
-    if (this.#isDone) return;
-    this.#isDone = true;
+    if (this.#isOver) return;
+    this.#isOver = true;
     this.#around!.ended();
   }
 }

@@ -107,15 +107,15 @@ export class EventStreams {
 
 const RESET = 'reset';
 
-/** What is told of something. */
-interface Told {
+/** A change, as a listener reads it. */
+interface Notice {
   subject: string;
   text: string;
 }
 
-/** What goes out in one: the texts, and how they are sent. */
+/** What goes out in one: the notices, and how they are sent. */
 interface Piece {
-  told: readonly Told[];
+  notices: readonly Notice[];
   bytes: Buffer;
 }
 
@@ -153,9 +153,9 @@ class Outgoing {
 
   /** Sends these as they are while the reader takes them and nothing waits before them; others wait. */
   pass(pieces: readonly Piece[]): void {
-    for (const { told, bytes } of pieces) {
+    for (const { notices, bytes } of pieces) {
       if (this.#length === 0 && this.#isTaking) this.#response.write(bytes);
-      else for (const { subject, text } of told) this.send(subject, text);
+      else for (const { subject, text } of notices) this.send(subject, text);
     }
     this.flush();
   }
@@ -245,16 +245,16 @@ class SharedPieces {
   }
 }
 
-function piecesOf(all: readonly Told[]): Piece[] {
+function piecesOf(all: readonly Notice[]): Piece[] {
   const pieces: Piece[] = [];
-  let told: Told[] = [];
+  let notices: Notice[] = [];
   let joined = '';
   for (const one of all) {
-    told.push(one);
+    notices.push(one);
     joined += one.text;
     if (joined.length <= PIECE_LENGTH && one !== all.at(-1)) continue;
-    pieces.push({ told, bytes: Buffer.from(joined) });
-    told = [];
+    pieces.push({ notices, bytes: Buffer.from(joined) });
+    notices = [];
     joined = '';
   }
   return pieces;

@@ -64,19 +64,13 @@ export class KeptOrder {
   /** It is new, has changed or is gone. */
   touch(id: string): void {
     // of all that is put in order anew nothing need be known
-    if (this.#isStale) return;
-    this.#changed.add(id);
-    if (this.#isToBeAnew()) this.forget();
+    if (!this.#isStale) this.#changed.add(id);
   }
 
   /** Any may have changed. */
   forget(): void {
     this.#isStale = true;
-    this.#changed = new Set();
-  }
-
-  #isToBeAnew(): boolean {
-    return this.#isStale || this.#changed.size > FEW + this.#ordered.ids.length * MOST_PLACED;
+    this.#changed.clear();
   }
 
   /**
@@ -102,7 +96,7 @@ export class KeptOrder {
 
   /** In pieces. What changes meanwhile is kept for the next round. */
   async #arrange(): Promise<void> {
-    const isAnew = this.#isToBeAnew();
+    const isAnew = this.#isStale || this.#changed.size > this.#ordered.ids.length * MOST_PLACED;
     const candidates = this.#candidates();
     const changed = this.#changed;
     this.#isStale = false;
@@ -154,7 +148,7 @@ export class KeptOrder {
     const fresh = keyed.all.sort(keyed.comparison(this.#options.descending));
     this.#ordered = atOnce(placed(before, fresh, this.#changed, this.#compare()));
     this.#isStale = false;
-    this.#changed = new Set();
+    this.#changed.clear();
   }
 }
 

@@ -2,7 +2,6 @@
  * The agent's gRPC contract as any other program sees it: most of it through a client that knows nothing but the
  * .proto files, or nothing but what reflection tells.
  */
-
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import * as grpc from '@grpc/grpc-js';

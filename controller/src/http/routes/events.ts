@@ -12,8 +12,8 @@ import { EventStreams } from '../sse.ts';
 const tags = ['events'];
 
 const STREAM_TEXT = `Server-Sent Events. \`event:\` is the kind of thing (task, event, domain, node, data_pool, vdisk, file, scheduled_task),
-\`data:\` is \`{"id","action","record"}\` with action created, changed or removed. Changes of one thing that come close together, or
-while a client reads slowly, are told once. \`id:\` may be sent back as \`Last-Event-ID\`; when that is no longer known, or more was missed
+\`data:\` is \`{"id","action","record"}\` with action created, changed or removed; the record is null where the thing is gone by then. Changes of
+one thing that come close together, or while a client reads slowly, are told once. \`id:\` may be sent back as \`Last-Event-ID\`; when that is no longer known, or more was missed
 than can be told, the event is \`reset\`: load the lists again. A client that reads nothing for a minute is cut off and may resume.
 Comment lines keep the connection alive.`;
 

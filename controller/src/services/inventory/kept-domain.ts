@@ -9,7 +9,7 @@ import type { Conflict } from './domain-home.ts';
 const MOST_WHOLE = 256;
 /** Those whose messages are kept, each in the place of one that was there before. */
 const whole: (KeptDomain | undefined)[] = Array.from({ length: MOST_WHOLE }, () => undefined);
-let next = 0;
+let place = 0;
 
 /** A report of a node about a domain; of the same domain, another one each time. */
 export class KeptDomain {
@@ -43,16 +43,16 @@ export class KeptDomain {
     return new KeptDomain(Domain.fromJSON(JSON.parse(json)), json);
   }
 
-  /** All of it, made anew (3 to 5 µs with two disks) unless it was just asked for. Nobody changes it, or compares parts of it by identity. */
+  /** All of it, made anew (3 to 5 µs with two disks) unless it is among those made last. Nobody changes it, or compares parts of it by identity. */
   get domain(): Domain {
     return this.#domain ?? this.#keep(Domain.fromJSON(JSON.parse(this.json)));
   }
 
   #keep(domain: Domain): Domain {
-    const former = whole[next];
+    const former = whole[place];
     if (former) former.#domain = undefined;
-    whole[next] = this;
-    next = (next + 1) % MOST_WHOLE;
+    whole[place] = this;
+    place = (place + 1) % MOST_WHOLE;
     this.#domain = domain;
     return domain;
   }

@@ -13,7 +13,7 @@ export interface Change {
   kind: string;
   entityId: string;
   action: 'created' | 'changed' | 'removed';
-  /** The record as this user sees it; null for what was removed. */
+  /** The record as this user sees it when it is told; null for what was removed, also since. */
   render: (viewer: Principal) => unknown;
   /** Two users of whom this is the same see the same: it is made once for all of them. */
   sameFor: (viewer: Principal) => string;
@@ -54,8 +54,9 @@ export class ChangeFeed {
   #sequence = 0;
 
   /**
-   * Tells every listener, soon. A reader may be told the newer of two changes of the same kind, thing and action alone, and is shown the
-   * record as it is when it is told: a record says how the thing is, not what has happened to it.
+   * Tells every listener, soon. A reader may be told the newer of two changes of the same kind, thing and action alone, and the record is
+   * made when it is told: a record says how the thing is, not what has happened to it, and of what was created or changed it is null where
+   * that is gone by then.
    */
   publish(input: ChangeInput): void {
     this.#sequence += 1;
