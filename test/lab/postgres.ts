@@ -29,6 +29,8 @@ const FAST = {
   max_wal_senders: '0',
   shared_buffers: '64MB',
   jit: 'off',
+  // what it counts when a minute is over makes other plans of the same statements, on a machine that needs so long
+  autovacuum: 'off',
 };
 
 export interface PostgresOptions {
