@@ -114,6 +114,19 @@ test('what listeners see alike is made once for them, and each sees what is its 
   ]);
 });
 
+test('one whom a change cannot be told is told to load everything again, and goes on', async () => {
+  const response = await open();
+  await readUntil(response, /^id: /m);
+  const { changes } = server.services;
+  const render = () => {
+    throw new Error('nothing to show');
+  };
+  changes.publish({ kind: 'task', entityId: 'a', action: 'changed', render });
+  await readUntil(response, /event: reset/);
+  publish('b', 'as ever');
+  await readUntil(response, /as ever/);
+});
+
 test('a client that resumes gets what it missed, and a reset when that is not known', async () => {
   const before = server.services.changes.lastId;
   await server.services.events.record({ type: 'info', message: 'while away' });

@@ -72,7 +72,16 @@ export class EventStreams {
       outgoing.send(subjectOf(change), changeText(change, viewer));
     }
     outgoing.flush();
-    const unsubscribe = changes.subscribe(told => outgoing.pass(this.#pieces.of(told, viewer)));
+    const unsubscribe = changes.subscribe(told => {
+      try {
+        outgoing.pass(this.#pieces.of(told, viewer));
+      } catch (error) {
+        // it is called from a timer: nobody else is there to take it
+        this.#services.log.error('a change could not be told', { error, request_id: request.id });
+        outgoing.reset();
+        outgoing.flush();
+      }
+    });
     const unwatch = watchRight(
       this.#services,
       request,
