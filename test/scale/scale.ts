@@ -4,7 +4,6 @@
  * times hold on one that does nothing else. TASKS: how many old tasks there are for the second half; KEEP=1 leaves the directory.
  */
 
-import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { get as httpsGet } from 'node:https';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -264,8 +263,6 @@ async function addOldTasks(): Promise<void> {
     });
   }
   await db.destroy();
-  // what is still to be written would be written while the start is measured
-  execFileSync('sync');
 }
 
 async function measureOldTasks(): Promise<void> {

@@ -1,6 +1,6 @@
 /**
  * Client middleware that is no generator. Each that is makes a handful of promises for each message; those of a thousand streams wait for a
- * second or more, which the collector takes for long: with a message a second of each, three such were a sixth of what it had to search through.
+ * second or more, which the collector takes for long: with a message a second of each, three such were a sixth of what it took so.
  */
 import type { CallOptions, ClientMiddleware } from 'nice-grpc';
 
@@ -19,18 +19,18 @@ export function around(begin: (options: CallOptions) => Around): ClientMiddlewar
   return (call, options) => new Surrounded(begin, options, given => call.next(call.request, given) as never);
 }
 
-type Begin<T, R> = (options: CallOptions) => AsyncGenerator<T, R, undefined>;
+type Call<T, R> = (options: CallOptions) => AsyncGenerator<T, R, undefined>;
 
 class Surrounded<T, R> implements AsyncGenerator<T, R, undefined> {
   readonly #make: (options: CallOptions) => Around;
   readonly #options: CallOptions;
-  readonly #next: Begin<T, R>;
+  readonly #next: Call<T, R>;
   #around: Around | undefined;
   #inner: AsyncGenerator<T, R, undefined> | undefined;
   /** It has ended, or will not begin. */
   #isOver = false;
 
-  constructor(make: (options: CallOptions) => Around, options: CallOptions, next: Begin<T, R>) {
+  constructor(make: (options: CallOptions) => Around, options: CallOptions, next: Call<T, R>) {
     this.#make = make;
     this.#options = options;
     this.#next = next;

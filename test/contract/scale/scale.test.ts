@@ -257,10 +257,6 @@ test('room for a backup is looked for among what lies in its pool, whatever task
 
 /** Asked once, at the start of the process. */
 const AT_START = [
-  ...['?', '$1'].map(
-    of =>
-      `delete from "tag_entities" where "entity_class" = ${of} and "entity_id" not in (select "id" from "files")`,
-  ),
   'select * from "nodes"',
   'select * from "domains"',
   'select * from "domain_copies"',

@@ -56,7 +56,9 @@ export class TagService {
     await this.#db
       .deleteFrom('tag_entities')
       .where('entity_class', '=', 'file')
-      .where('entity_id', 'not in', eb => eb.selectFrom('files').select('id'))
+      .where(({ not, exists, selectFrom }) =>
+        not(exists(selectFrom('files').select('id').whereRef('files.id', '=', 'tag_entities.entity_id'))),
+      )
       .execute();
     for (const row of await this.#db.selectFrom('tags').selectAll().execute()) this.#keep(row);
     for (const { tag_id, entity_id, entity_class } of await this.#db
