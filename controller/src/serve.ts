@@ -106,6 +106,7 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
     // what comes to any of them waits until nodes are there again, as far as they come soon
     await services.startNodes();
     await services.nodesSettled(NODES_FIRST_MS);
+    turn.watchReach(services.nodesReach, reason => shutdown.stop(reason));
     if (shutdown.isServing) await turn.begin(config, (peers.address() as AddressInfo).port);
   }
   // a signal may have come meanwhile: what has ended does not begin

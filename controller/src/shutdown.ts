@@ -43,8 +43,18 @@ export class Shutdown {
   /** A signal has come: begins the stop; the second ends the draining at once. */
   signal(name: string): void {
     this.#dependencies.log.info('signal received', { signal: name, state: this.#state });
-    if (this.#state === 'serving') this.#run().then(this.#stopped.resolve, this.#stopped.reject);
+    if (this.#state === 'serving') this.#begin();
     else this.#hurry.resolve();
+  }
+
+  /** Begins the stop, if nothing has. */
+  stop(reason: string): void {
+    this.#dependencies.log.warn('the controller stops of itself', { reason, state: this.#state });
+    if (this.#state === 'serving') this.#begin();
+  }
+
+  #begin(): void {
+    this.#run().then(this.#stopped.resolve, this.#stopped.reject);
   }
 
   async #run(): Promise<void> {

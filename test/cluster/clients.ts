@@ -39,13 +39,18 @@ export interface TaskNote {
   atMs: number;
 }
 
+export interface Repeated extends Asked {
+  /** Of each attempt but the last. */
+  met: string[];
+}
+
 export class Notes {
   readonly backups: BackupNote[] = [];
   readonly marks: MarkNote[] = [];
   readonly tasks: TaskNote[] = [];
   readonly faults: string[] = [];
-  /** Of calls that took more than two attempts: what each of them met. */
-  readonly repeated: string[] = [];
+  /** Calls that were sent again more than once. */
+  readonly repeated: Repeated[] = [];
   calls = 0;
   mostAttempts = 0;
   slowestMs = 0;
@@ -103,9 +108,9 @@ export class Client {
       const endedMs = performance.now();
       if (answer && answer.status < 500) {
         notes.mostAttempts = Math.max(notes.mostAttempts, attempts);
-        if (attempts > 2) notes.repeated.push(`${method} ${path}: ${met.join(', ')}`);
         notes.slowestMs = Math.max(notes.slowestMs, endedMs - beganMs);
         const what = `${method} ${path}`;
+        if (attempts > 2) notes.repeated.push({ what, beganMs, endedMs, attempts, met });
         if (answer.status > 299) {
           notes.faults.push(`${what}: ${answer.status} ${JSON.stringify(answer.body)}`);
           throw new Error(notes.faults.at(-1));

@@ -27,7 +27,14 @@ export interface Trial {
   notes: Notes;
   /** Empty: nothing is wrong. */
   faults: string[];
-  happened: string[];
+  happened: Happened[];
+  /** Calls that were sent again more than once though no more than one thing happened meanwhile, or twice though two, and so on. */
+  impatient: string[];
+}
+
+interface Happened {
+  what: string;
+  beganMs: number;
 }
 
 export async function runTrial(
@@ -50,13 +57,14 @@ export async function runTrial(
       ),
     ),
   ];
-  const happened: string[] = [];
+  const happened: Happened[] = [];
   const random = seededRandom(seed);
   const untilMs = performance.now() + durationMs;
   while (performance.now() < untilMs) {
     await sleep(QUIET_MS);
+    const beganMs = performance.now();
     const what = await happen(world, random);
-    happened.push(what);
+    happened.push({ what, beganMs });
     say(`${what}; ${notes.calls} calls, ${notes.backups.length} backups`);
   }
   over.abort();
@@ -66,7 +74,22 @@ export async function runTrial(
   const succeeded = new Set(ends.filter(({ status }) => status === 'SUCCESS').map(({ task }) => task));
   const written = notes.backups.filter(({ task }) => succeeded.has(task)).map(({ domain }) => domain);
   const onRealNodes = await world.faultsOfRealNodes(written);
-  return { notes, happened, faults: [...judge(notes), ...judgeBackups(notes, ends, begun), ...onRealNodes] };
+  const faults = [...judge(notes), ...judgeBackups(notes, ends, begun), ...onRealNodes];
+  return { notes, happened, faults, impatient: impatientOf(notes, happened) };
+}
+
+/** What happens is felt until the next thing does: each may cost a call one more attempt. */
+function impatientOf({ repeated }: Notes, happened: readonly Happened[]): string[] {
+  const isMet = (number: number, { beganMs, endedMs }: { beganMs: number; endedMs: number }) =>
+    happened[number]!.beganMs <= endedMs && (happened[number + 1]?.beganMs ?? Infinity) > beganMs;
+  return repeated.flatMap(call => {
+    const met = happened.filter((_, number) => isMet(number, call));
+    if (call.attempts - 1 <= met.length) return [];
+    const between = `${timeOf(call.beganMs)} to ${timeOf(call.endedMs)}`;
+    return [
+      `${call.what}, ${between}: ${call.met.join(', ')}; meanwhile ${met.map(({ what }) => what).join(', ')}`,
+    ];
+  });
 }
 
 async function makeMarks({ admin }: ClusterWorld): Promise<string[]> {

@@ -57,6 +57,8 @@ export interface LinkTimes {
   connectTimeoutMs: number;
   /** For the first answer; as long as for the inventory when absent. */
   greetTimeoutMs?: number;
+  /** So long after its loss, or after the first attempt to reach it, it is expected back; not at all when absent. */
+  returnMs?: number;
 }
 
 /** Questions of one node that are answered at a time; further ones wait in the stream. */
@@ -67,6 +69,8 @@ export const LINK_TIMES: LinkTimes = {
   maxRetryMs: 15_000,
   connectTimeoutMs: 30_000,
   greetTimeoutMs: 10_000,
+  // a silent network is noticed after 15 s and tried again after as long at most
+  returnMs: 30_000,
 };
 
 /** What a thousand links may do at a time: all at once would keep the loop so long that each of them is late. */
@@ -100,8 +104,8 @@ export class NodeLink {
   #connected = false;
   /** Both streams are up. */
   #usable = false;
-  /** An attempt has begun. */
-  #hasBegun = false;
+  /** When the first attempt to reach it began, or when it was lost, by the steady clock; undefined: nobody has tried yet. */
+  #awaySinceMs: number | undefined;
   /** It gave no answer the last time. */
   #isDoubtful = false;
   /** It answered, and gave no inventory, the last time. */
@@ -122,6 +126,18 @@ export class NodeLink {
 
   get isConnected(): boolean {
     return this.#usable;
+  }
+
+  /** It is away, and may be back in a moment: it was there a moment ago, or nobody has had the time to reach it. */
+  get isExpected(): boolean {
+    const { returnMs = 0 } = this.#times;
+    if (this.#usable || this.#stop.signal.aborted || returnMs === 0) return false;
+    return this.#awaySinceMs === undefined || performance.now() < this.#awaySinceMs + returnMs;
+  }
+
+  /** How long it has been away, ms; 0: it is connected, or nobody has tried to reach it yet. */
+  get awayMs(): number {
+    return this.#usable || this.#awaySinceMs === undefined ? 0 : performance.now() - this.#awaySinceMs;
   }
 
   /** Why the node is not connected; for people. */
@@ -174,8 +190,8 @@ export class NodeLink {
     let leave = () => {};
     try {
       leave = await this.#places.greeting.take(this.#isDoubtful, this.#stop.signal);
-      if (!this.#hasBegun) this.#observer.begins?.(this.target.id);
-      this.#hasBegun = true;
+      if (this.#awaySinceMs === undefined) this.#observer.begins?.(this.target.id);
+      this.#awaySinceMs ??= performance.now();
       this.#isDoubtful = true;
       this.#channel = openAgentChannel(this.target, await this.#tls(), this.#stop.signal);
       await this.#session(this.#channel, leave);
@@ -190,6 +206,7 @@ export class NodeLink {
     this.#channel = undefined;
     const wasConnected = this.#connected;
     this.#connected = false;
+    if (wasConnected) this.#awaySinceMs = performance.now();
     if (this.#stop.signal.aborted) this.#reason = this.#endedBecause ?? this.#reason;
     const isLoss = !this.#stop.signal.aborted || this.#endedBecause !== undefined;
     if (wasConnected && isLoss) await this.#tellLost();

@@ -1,7 +1,7 @@
 import { createServer, type Server } from 'node:net';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import type { AgentTls } from './clients.ts';
-import type { LinkObserver } from './link.ts';
+import { LINK_TIMES, type LinkObserver } from './link.ts';
 import { NodeLinks } from './links.ts';
 
 const NODE = '0b3c8f9e-1111-4222-8333-444455556666';
@@ -31,7 +31,7 @@ beforeEach(async () => {
       attempted();
     });
   const log = { child: () => log, debug() {}, info() {}, warn() {}, error() {} } as never;
-  links = new NodeLinks(tls, {} as LinkObserver, log);
+  links = new NodeLinks(tls, {} as LinkObserver, log, { ...LINK_TIMES, returnMs: 1000 });
 });
 afterEach(async () => {
   for (const goOn of attempts) goOn();
@@ -88,4 +88,28 @@ test('once all are stopped the nodes are away, not unknown: what was being sent 
   attempts[0]!();
   await stopped;
   expect(() => links.clients(NODE)).toThrow(expect.objectContaining({ msgKey: 'node_unreachable' }));
+});
+
+test('a node that nobody has tried to reach is expected, and one that could not be is so for a while', async () => {
+  const first = nextAttempt();
+  await links.add(target);
+  const isBack = links.untilBack(NODE, new AbortController().signal);
+  await first;
+  attempts[0]!();
+  expect(await isBack).toBe(false);
+});
+
+test('nobody waits for a node that is none of ours, or once all are stopped', async () => {
+  const { signal } = new AbortController();
+  const early = links.untilBack(NODE, signal);
+  links.complete();
+  expect(await early).toBe(false);
+  const first = nextAttempt();
+  await links.add(target);
+  await first;
+  const isBack = links.untilBack(NODE, signal);
+  const stopped = links.stop();
+  attempts[0]!();
+  await stopped;
+  expect(await isBack).toBe(false);
 });

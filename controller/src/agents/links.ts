@@ -6,6 +6,8 @@ import type { AgentClients, AgentTarget, AgentTls, PeerValidity } from './client
 import { LINK_TIMES, type LinkObserver, LinkPlaces, type LinkTimes, NodeLink } from './link.ts';
 
 const LOOK_MS = 50;
+/** A node that has been away for so long is not just restarted. */
+const LONG_AWAY_MS = 60_000;
 
 export class NodeLinks {
   readonly #tls: () => Promise<AgentTls>;
@@ -101,6 +103,22 @@ export class NodeLinks {
     return [...this.#links.values()]
       .filter(link => link.isConnected)
       .map(link => ({ nodeId: link.target.id, clients: link.clients(), peer: link.peer() }));
+  }
+
+  /**
+   * Waits for a node that may be back in a moment (`NodeLink.isExpected`), or that is not known yet.
+   * @returns whether it is connected
+   */
+  async untilBack(nodeId: string, signal: AbortSignal): Promise<boolean> {
+    const isExpected = () => this.#links.get(nodeId)?.isExpected ?? !(this.#isComplete || this.#isStopped);
+    while (!this.isConnected(nodeId) && isExpected() && !signal.aborted) await sleep(LOOK_MS);
+    return this.isConnected(nodeId);
+  }
+
+  /** How many nodes there are, and the addresses of those that have been away for a minute. */
+  reach(): { all: number; away: string[] } {
+    const away = [...this.#links.values()].filter(({ awayMs }) => awayMs >= LONG_AWAY_MS);
+    return { all: this.#links.size, away: away.map(({ target }) => target.address) };
   }
 
   /** Waits until all nodes are connected, or for so long: some may be off; not when it has been stopped. */

@@ -8,6 +8,7 @@ import { pipeline } from 'node:stream';
 import { compile } from '@fastify/proxy-addr';
 import { sleep } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
+import { splitHostPort } from '@virtkeep/shared/host-port';
 import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import { KiB } from '@virtkeep/shared/units';
@@ -250,7 +251,7 @@ export class Forwarder {
     const { reads: agent } = await this.#options.agents();
     const signal = AbortSignal.timeout(LIVES_MS);
     await new Promise<void>((resolve, reject) => {
-      httpsRequest({ ...endOf(place), agent, path: '/healthz', signal }, answer => {
+      httpsRequest({ ...splitHostPort(place.address), agent, path: '/healthz', signal }, answer => {
         answer.resume();
         resolve();
       })
@@ -263,7 +264,13 @@ export class Forwarder {
     const { method, url: path } = asked.request;
     const { reads, writes } = await this.#options.agents();
     const agent = isRead(method) ? reads : writes;
-    return httpsRequest({ ...endOf(place), agent, method, path, headers: this.#headersOf(asked) });
+    return httpsRequest({
+      ...splitHostPort(place.address),
+      agent,
+      method,
+      path,
+      headers: this.#headersOf(asked),
+    });
   }
 
   /** What a client says of others that it stands for counts only when it is a proxy that is trusted. */
@@ -331,11 +338,6 @@ function answerHeaders(headers: IncomingHttpHeaders): IncomingHttpHeaders {
   };
   delete left[ASK_ANOTHER];
   return left;
-}
-
-function endOf({ address }: ActingPlace): { host: string; port: number } {
-  const at = address.lastIndexOf(':');
-  return { host: address.slice(0, at).replace(/^\[(.*)\]$/, '$1'), port: Number(address.slice(at + 1)) };
 }
 
 /** Queries may hold what nobody else may read. */

@@ -37,7 +37,7 @@ class Clock implements SteadyClock {
 
 /** The row as the database has it. */
 class Row {
-  row: LeaseRow = { holder: null, name: '', address: '', epoch: 0, beat: 0 };
+  row: LeaseRow = { holder: null, name: '', address: '', epoch: 0, beat: 0, away: [], claim: null };
 
   /** @param isReached whether this controller reaches the database */
   tableOf(isReached: () => boolean): LeaseTable {
@@ -56,10 +56,19 @@ class Row {
       take: async ({ holder, name }: Candidate, seen: LeaseRow) =>
         ask(() => {
           if (seen.epoch !== this.row.epoch || seen.beat !== this.row.beat) return undefined;
-          this.row = { holder, name, address: '', epoch: seen.epoch + 1, beat: seen.beat + 1 };
+          const [epoch, beat] = [seen.epoch + 1, seen.beat + 1];
+          this.row = { holder, name, address: '', epoch, beat, away: [], claim: null };
           return this.row.epoch;
         }),
-      renew: async (holder, epoch) => change(holder, epoch, {}),
+      renew: async (holder, epoch, away) => {
+        const claim = away.length === 0 ? null : this.row.claim;
+        return change(holder, epoch, { away: [...away], claim }) ? { claim } : undefined;
+      },
+      claim: async ({ holder }, epoch) =>
+        ask(() => {
+          if (this.row.epoch === epoch && this.row.claim === null && this.row.away.length > 0)
+            this.row = { ...this.row, claim: holder };
+        }),
       announce: async (holder, epoch, address) => change(holder, epoch, { address }),
       raise: async (holder, epoch, above) =>
         change(holder, epoch, { epoch: Math.max(epoch, above) + 1 }) ? this.row.epoch : undefined,
@@ -68,6 +77,16 @@ class Row {
     return table as LeaseTable;
   }
 }
+
+const HELD_BY_OTHER: LeaseRow = {
+  holder: 'two',
+  name: 'two',
+  address: '',
+  epoch: 2,
+  beat: 99,
+  away: [],
+  claim: null,
+};
 
 /** A controller that stands by, and acts when it may. */
 class Controller {
@@ -152,13 +171,13 @@ test('while nobody reaches the database nobody acts; whoever does first goes on'
 test('one that was stopped while another took over learns it from the clock before it does anything', async () => {
   const one = new Controller('one');
   await clock.pass(STEP_MS);
-  row.row = { holder: 'two', name: 'two', address: '', epoch: 2, beat: 99 };
+  row.row = HELD_BY_OTHER;
   await clock.pass(2 * TIMES.renewMs);
   expect(one.reason).toBe('another controller has taken over');
 });
 
 test('of two that see a lease end at once one gets it', async () => {
-  row.row = { holder: 'gone', name: 'gone', address: '', epoch: 4, beat: 9 };
+  row.row = { ...HELD_BY_OTHER, epoch: 4 };
   const all = ['one', 'two', 'three'].map(name => new Controller(name));
   await clock.pass(1.2 * LEASE_MS);
   expect(all.filter(({ held }) => held !== undefined)).toHaveLength(1);
@@ -177,4 +196,52 @@ test('an epoch that nodes have seen is passed by, in a database that was put bac
   one.held?.sawHigher(999_999_999_999_999);
   await clock.pass(LEASE_MS);
   expect([one.held?.mustAct(), one.lostAtMs]).toEqual([42, undefined]);
+});
+
+/** @param away what the one that acts misses */
+async function cutOff(away: () => string[]) {
+  const one = new Controller('one');
+  await clock.pass(STEP_MS);
+  const yielded: string[] = [];
+  one.held?.watchReach({ away, yieldTo: claim => yielded.push(claim) });
+  await clock.pass(LEASE_MS);
+  return { one, yielded, table: row.tableOf(() => true) };
+}
+
+test('one that does not reach the nodes gives its turn to the one that does', async () => {
+  const { one, yielded, table } = await cutOff(() => ['node1:9443']);
+  expect(row.row.away).toEqual(['node1:9443']);
+  expect(yielded).toEqual([]);
+  // stands by before the one with a claim does
+  const other = new Controller('three');
+  await table.claim({ holder: 'two', name: 'two' }, 1);
+  await table.claim({ holder: 'three', name: 'three' }, 1);
+  await clock.pass(LEASE_MS);
+  expect(yielded).toEqual(['two']);
+  const two = new Controller('two');
+  await one.held?.release();
+  await clock.pass(2 * TIMES.lookMs);
+  expect([two.held?.mustAct(), other.held]).toEqual([2, undefined]);
+  expect([row.row.away, row.row.claim]).toEqual([[], null]);
+});
+
+test('when the one with a claim is gone by then, another one takes over', async () => {
+  const { one, table } = await cutOff(() => ['node1:9443']);
+  const other = new Controller('three');
+  await table.claim({ holder: 'two', name: 'two' }, 1);
+  await clock.pass(LEASE_MS);
+  await one.held?.release();
+  await clock.pass(LEASE_MS / 2);
+  expect(other.held).toBeUndefined();
+  await clock.pass(LEASE_MS);
+  expect(other.held?.mustAct()).toBe(2);
+});
+
+test('a claim to nodes that are back is worth nothing', async () => {
+  let away = ['node1:9443'];
+  const { one, yielded, table } = await cutOff(() => away);
+  away = [];
+  await table.claim({ holder: 'two', name: 'two' }, 1);
+  await clock.pass(10 * LEASE_MS);
+  expect([one.held?.mustAct(), yielded, row.row.claim]).toEqual([1, [], null]);
 });

@@ -45,7 +45,8 @@ export async function takeLease(
       seen(row);
       const isSame = last?.row.epoch === row.epoch && last.row.beat === row.beat;
       if (!last || !isSame) last = { row, sinceMs: clock.now() };
-      const isFree = row.holder === null || clock.now() - last.sinceMs >= times.takeAfterMs;
+      const isMine = row.claim === null || row.claim === candidate.holder;
+      const isFree = (row.holder === null && isMine) || clock.now() - last.sinceMs >= times.takeAfterMs;
       const takenMs = clock.now();
       const epoch = isFree && !signal.aborted ? await table.take(candidate, row) : undefined;
       if (epoch !== undefined) {
@@ -92,11 +93,20 @@ export interface HeldLeaseDependencies extends LeaseDependencies {
   lost: (reason: string) => void;
 }
 
+/** What a controller that acts does about nodes that it does not reach. */
+export interface ReachWatch {
+  /** As the row of the lease has it. */
+  away: () => readonly string[];
+  /** Another controller reaches these. Called once. */
+  yieldTo: (claim: string) => void;
+}
+
 /** The lease of a controller that acts. */
 export class HeldLease implements Acting {
   readonly #dependencies: HeldLeaseDependencies;
   readonly #ended = new AbortController();
   #raising: Promise<void> | undefined;
+  #reach: ReachWatch | undefined;
   #isLost = false;
   #epoch: number;
   /** Until then by the steady clock. */
@@ -133,6 +143,11 @@ export class HeldLease implements Acting {
       .finally(() => {
         this.#raising = undefined;
       });
+  }
+
+  /** Tells the others from now on which nodes it does not reach. */
+  watchReach(reach: ReachWatch): void {
+    this.#reach = reach;
   }
 
   /** Tells the others where it takes what they forward. */
@@ -186,14 +201,23 @@ export class HeldLease implements Acting {
       if (!answered.signal.aborted) this.#lookAtClock();
     });
     try {
-      const isOurs = await table.renew(candidate.holder, epoch);
-      if (isOurs) this.#untilMs = Math.max(this.#untilMs, sentMs + times.holdMs);
+      const away = this.#reach?.away() ?? [];
+      const renewed = await table.renew(candidate.holder, epoch, away);
+      if (renewed) this.#untilMs = Math.max(this.#untilMs, sentMs + times.holdMs);
       else if (epoch === this.#epoch) this.#taken();
+      if (renewed?.claim != null) this.#yieldTo(renewed.claim, away);
     } catch (error) {
       log.warn('the lease was not renewed', { reason: reasonOf(error) });
     } finally {
       answered.abort();
     }
+  }
+
+  /** The claim stands until the turn has ended, whatever becomes of the nodes meanwhile. */
+  #yieldTo(claim: string, away: readonly string[]): void {
+    const reach = this.#reach;
+    this.#reach = { away: () => away, yieldTo: () => {} };
+    reach?.yieldTo(claim);
   }
 
   async #raise(above: number): Promise<void> {

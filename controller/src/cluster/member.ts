@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto';
 import type { Server } from 'node:net';
 import { hostname } from 'node:os';
 import { orAborted } from '@virtkeep/shared/abort';
+import { joinHostPort } from '@virtkeep/shared/host-port';
 import type { Logger } from '@virtkeep/shared/log';
 import type { ControllerConfig } from '../config.ts';
 import { openKeys } from '../keys/open-keys.ts';
@@ -16,6 +17,7 @@ import { SERVING } from '../store/served.ts';
 import type { PostgresTarget } from '../store/target.ts';
 import type { ActingPlace } from './forwarder.ts';
 import { HeldLease, leaseTimes, STEADY_CLOCK, takeLease } from './lease.ts';
+import { missedNodes, NodeLooks, type Reach } from './reach.ts';
 import { Standby } from './standby.ts';
 
 /** After which systemd starts the process again. */
@@ -46,6 +48,20 @@ export class Turn {
   }
 
   /**
+   * Gives the turn away when this controller is cut off from most nodes and another one is not (reach.ts).
+   * @param stop ends this controller in order; systemd starts it again, to stand by
+   */
+  watchReach(reach: () => Reach, stop: (reason: string) => void): void {
+    this.lease.watchReach({
+      away: () => missedNodes(reach()),
+      yieldTo: () => {
+        process.exitCode = EXIT_LOST;
+        stop('another controller reaches the nodes that this one does not');
+      },
+    });
+  }
+
+  /**
    * What comes to any controller of them goes to this one from now on.
    * @param peerPort at which it takes what is forwarded
    */
@@ -53,10 +69,10 @@ export class Turn {
     const { host } = cluster.peer;
     const isAny = host === '0.0.0.0' || host === '::';
     this.#standby.forwardTo({
-      address: at(isAny ? '127.0.0.1' : host, peerPort),
+      address: joinHostPort(isAny ? '127.0.0.1' : host, peerPort),
       epoch: this.lease.epoch,
     });
-    await this.lease.announce(at(cluster.address ?? hostname(), peerPort));
+    await this.lease.announce(joinHostPort(cluster.address ?? hostname(), peerPort));
   }
 
   /** @returns false: it has not stood by, and the server is to listen by itself */
@@ -93,10 +109,17 @@ export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): 
   const candidate = { holder: randomUUID(), name: hostname() };
   log.info('this controller joins those with the same database', candidate);
   const table = new LeaseTable(target);
-  const standby = new Standby({ config, log, authority: () => sharedAuthority(config, target) });
+  const authority = () => sharedAuthority(config, target);
+  const standby = new Standby({ config, log, authority });
   const failed = new AbortController();
+  const looks = new NodeLooks({
+    authority,
+    log,
+    reached: ({ epoch }) => table.claim(candidate, epoch),
+  });
   const see = (row: LeaseRow | undefined) => {
     if (row) joined();
+    if (row && row.away.length > 0 && row.claim === null) looks.consider(row);
     standby.point(...placeOf(row)).catch((error: unknown) => failed.abort(error));
   };
   const base = {
@@ -143,5 +166,3 @@ function placeOf(row: LeaseRow | undefined): [ActingPlace | undefined, string] {
   if (row.holder === null || row.address === '') return [undefined, 'another one is about to take over'];
   return [{ address: row.address, epoch: row.epoch }, ''];
 }
-
-const at = (host: string, port: number) => `${host.includes(':') ? `[${host}]` : host}:${port}`;

@@ -7,13 +7,18 @@ import { isErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Services } from '../services/services.ts';
+import { NodeAway } from '../services/tasks/node-tasks.ts';
 import type { TaskState } from '../services/tasks/tasks.ts';
 import { principalOf } from './app.ts';
+
+/** So long a request waits for a node that was there a moment ago; less than a client waits, or a proxy (60 s). */
+const RETURN_WAIT_MS = 30_000;
 
 export interface LongAction {
   /**
    * Everything that may refuse the request and everything that changes something: checks, the task's row (under this
-   * id), the start call. Not called again when the request's idempotency key already has its task.
+   * id), the start call. Not called again when the request's idempotency key already has its task; called again when the node
+   * was away before anything was changed.
    */
   start: (taskId: string) => Promise<TaskState>;
   /** The record to answer once it succeeded; the task's own result when absent. */
@@ -33,11 +38,11 @@ export async function runTask(
   reply: FastifyReply,
   action: LongAction,
 ): Promise<unknown> {
-  const task = await startOnce(services, request, action);
-  request.taskId = task.row.id;
-  if ((request.query as { async?: number }).async === 1) return accepted(services, request, reply, task);
   const hungUp = new AbortController();
   reply.raw.once('close', () => hungUp.abort());
+  const task = await startOnce(services, request, action, hungUp.signal);
+  request.taskId = task.row.id;
+  if ((request.query as { async?: number }).async === 1) return accepted(services, request, reply, task);
   const ended = await services.tasks.waitFor(
     task.row.id,
     services.config.sync_wait_s * 1000,
@@ -51,12 +56,33 @@ async function startOnce(
   services: Services,
   request: FastifyRequest,
   action: LongAction,
+  hungUp: AbortSignal,
 ): Promise<TaskState> {
   const keyed = request.idempotent;
-  if (keyed?.taskId == null) return action.start(newId());
-  const task = (await taskOfKey(services, request)) ?? (await action.start(keyed.taskId));
+  const start = (taskId: string) => startWhenBack(services, () => action.start(taskId), hungUp);
+  if (keyed?.taskId == null) return start(newId());
+  const task = (await taskOfKey(services, request)) ?? (await start(keyed.taskId));
   keyed.release();
   return task;
+}
+
+/** A controller that has just taken over, or a network that failed for a moment, is no reason to tell people to try again. */
+async function startWhenBack(
+  { nodes, draining }: Services,
+  start: () => Promise<TaskState>,
+  hungUp: AbortSignal,
+): Promise<TaskState> {
+  let limit: AbortSignal | undefined;
+  for (;;) {
+    try {
+      return await start();
+    } catch (error) {
+      if (!(error instanceof NodeAway)) throw error;
+      limit ??= AbortSignal.any([hungUp, draining, AbortSignal.timeout(RETURN_WAIT_MS)]);
+      const isBack = await nodes.untilBack(error.nodeId, limit);
+      if (!isBack || limit.aborted) throw error;
+    }
+  }
 }
 
 /** The task that an earlier request under the same idempotency key was given. */

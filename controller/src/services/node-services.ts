@@ -390,6 +390,7 @@ export function createNodeServices(
       return starting;
     },
     nodesSettled: mostMs => links.settled(mostMs),
+    nodesReach: () => links.reach(),
     async stopNodes() {
       stopping.abort();
       clearInterval(roundTimer);

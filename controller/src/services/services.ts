@@ -92,6 +92,8 @@ export interface NodeServices {
   startNodes(): Promise<void>;
   /** Waits until all nodes are connected, at most so long. */
   nodesSettled(mostMs: number): Promise<void>;
+  /** As `NodeLinks.reach`. */
+  nodesReach(): { all: number; away: string[] };
   /** Ends the connections; the nodes keep working. */
   stopNodes(): Promise<void>;
 }

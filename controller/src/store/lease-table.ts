@@ -28,6 +28,10 @@ export interface LeaseRow {
   epoch: number;
   /** Another one after each renewal. */
   beat: number;
+  /** Addresses of some of the nodes that the one that acts does not reach, when those are most; else none. */
+  away: string[];
+  /** The one that stands by and reaches these, as it says; null: none. */
+  claim: string | null;
 }
 
 export interface Candidate {
@@ -48,9 +52,12 @@ export class LeaseTable {
   /** @throws VirtkeepError database_unavailable, as every call here */
   async read(): Promise<LeaseRow> {
     if (!this.#isPrepared) await this.#prepare();
-    const [row] = await this.#query('select holder, name, address, epoch, beat from controller_lease');
+    const [row] = await this.#query(
+      'select holder, name, address, epoch, beat, away, claim from controller_lease',
+    );
     if (!row) throw new VirtkeepError('database_unavailable', { reason: 'the row of the lease is gone' });
-    return { ...row, epoch: Number(row.epoch), beat: Number(row.beat) } as LeaseRow;
+    const { epoch, beat, away } = row;
+    return { ...row, epoch: Number(epoch), beat: Number(beat), away: listOf(String(away)) } as LeaseRow;
   }
 
   /**
@@ -59,23 +66,41 @@ export class LeaseTable {
    */
   async take({ holder, name }: Candidate, seen: LeaseRow): Promise<number | undefined> {
     const [row] = await this.#query(
-      `update controller_lease set holder = $1, name = $2, address = '', epoch = epoch + 1, beat = beat + 1
+      `update controller_lease
+          set holder = $1, name = $2, address = '', epoch = epoch + 1, beat = beat + 1, away = '', claim = null
         where epoch = $3 and beat = $4 returning epoch`,
       [holder, name, seen.epoch, seen.beat],
     );
     return row && Number(row.epoch);
   }
 
-  /** @returns false when another controller has the lease */
-  async renew(holder: string, epoch: number): Promise<boolean> {
-    const rows = await this.#query(
-      'update controller_lease set beat = beat + 1 where holder = $1 and epoch = $2 returning beat',
-      [holder, epoch],
+  /**
+   * @param away as the row has it; when it is empty nobody has a claim any more
+   * @returns who has a claim; undefined when another controller has the lease
+   */
+  async renew(
+    holder: string,
+    epoch: number,
+    away: readonly string[],
+  ): Promise<{ claim: string | null } | undefined> {
+    const [row] = await this.#query(
+      `update controller_lease
+          set beat = beat + 1, away = $3, claim = case when $3 = '' then null else claim end
+        where holder = $1 and epoch = $2 returning claim`,
+      [holder, epoch, away.join(' ')],
     );
-    return rows.length === 1;
+    return row as { claim: string | null } | undefined;
   }
 
-  /** Nodes have seen higher epochs, of a database that was put back since: this one's becomes higher still. @returns undefined as `renew` false */
+  /** One that stands by reaches the nodes that the one that acts does not; the first to say so is next. */
+  async claim({ holder }: Candidate, epoch: number): Promise<void> {
+    await this.#query(
+      `update controller_lease set claim = $1 where epoch = $2 and claim is null and away <> ''`,
+      [holder, epoch],
+    );
+  }
+
+  /** Nodes have seen higher epochs, of a database that was put back since: this one's becomes higher still. @returns as `renew` */
   async raise(holder: string, epoch: number, above: number): Promise<number | undefined> {
     const [row] = await this.#query(
       `update controller_lease set epoch = greatest(epoch, $3::bigint) + 1, beat = beat + 1
@@ -85,7 +110,7 @@ export class LeaseTable {
     return row && Number(row.epoch);
   }
 
-  /** Tells the others where it takes what they forward. @returns as `renew` */
+  /** Tells the others where it takes what they forward. @returns false when another controller has the lease */
   async announce(holder: string, epoch: number, address: string): Promise<boolean> {
     const rows = await this.#query(
       'update controller_lease set address = $3, beat = beat + 1 where holder = $1 and epoch = $2 returning beat',
@@ -139,6 +164,9 @@ export class LeaseTable {
           id int primary key check (id = 1), holder text, name text not null, address text not null,
           epoch bigint not null, beat bigint not null);
         insert into controller_lease values (1, null, '', '', 0, 0) on conflict do nothing;
+        if not exists (select from pg_attribute where attrelid = 'controller_lease'::regclass and attname = 'claim') then
+          alter table controller_lease add column away text not null default '', add column claim text;
+        end if;
       end $$`,
     );
     this.#isPrepared = true;
@@ -176,6 +204,8 @@ export class LeaseTable {
     }
   }
 }
+
+const listOf = (text: string) => text.split(' ').filter(item => item !== '');
 
 const ended = (client: pg.Client) =>
   new Promise<never>((_, reject) => {

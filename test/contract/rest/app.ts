@@ -88,6 +88,8 @@ export interface RestAppOptions {
   log?: Logger;
   /** The time by which schedules are kept, which then tick when the test says so; it passes without a jump. */
   clock?: Clock;
+  /** So long after its loss a node is expected back; not at all when absent. */
+  returnMs?: number;
   /** Those of the controller when absent. */
   routes?: readonly RouteModule[];
   /** Serves over TLS when it listens, with a certificate of its own authority. */
@@ -98,7 +100,14 @@ export interface RestAppOptions {
 export async function makeRestApp(
   config: object = {},
   seed: (db: Database) => Promise<void> = async () => {},
-  { database, log = createLogger('test', 'error'), clock, routes = ROUTES, isSecure }: RestAppOptions = {},
+  {
+    database,
+    log = createLogger('test', 'error'),
+    clock,
+    returnMs,
+    routes = ROUTES,
+    isSecure,
+  }: RestAppOptions = {},
 ): Promise<RestApp> {
   const stateDir = mkdtempSync(join(tmpdir(), 'virtkeep-rest-'));
   const settings: ControllerConfig = configSchema.parse({
@@ -118,6 +127,7 @@ export async function makeRestApp(
       { keys, ca },
       {
         ...NODE_TIMES,
+        ...(returnMs !== undefined && { returnMs }),
         ticks: false,
         ...(clock && { clock, elapsedMs: () => clock.now().getTime() }),
       },

@@ -138,6 +138,11 @@ export class NodeService {
     };
   }
 
+  /** As `NodeLinks.untilBack`. */
+  untilBack(id: string, signal: AbortSignal): Promise<boolean> {
+    return this.#dependencies.links.untilBack(id, signal);
+  }
+
   /** @throws invalid_field (address), node_not_found (replace). */
   enrol(
     request: { verbose_name?: string; description?: string; address?: string; replace?: string },

@@ -59,6 +59,16 @@ export interface NodeTasksDependencies {
   draining: AbortSignal;
 }
 
+/** `node_unreachable` before anything was done: what was asked for may be begun anew when the node is back. */
+export class NodeAway extends VirtkeepError {
+  readonly nodeId: string;
+
+  constructor(nodeId: string, { params, cause }: VirtkeepError) {
+    super('node_unreachable', params, { cause });
+    this.nodeId = nodeId;
+  }
+}
+
 export class NodeTasks {
   readonly #dependencies: NodeTasksDependencies;
   /** Tasks whose start call is under way; the node need not know them yet. */
@@ -133,12 +143,18 @@ export class NodeTasks {
     }
   }
 
-  /** @throws node_not_found, node_unreachable, node_in_service, draining. */
+  /** To be called before anything is changed. @throws node_not_found, node_unreachable (as {@link NodeAway}), node_in_service, draining. */
   assertReady(nodeId: string): void {
     if (this.#dependencies.draining.aborted) throw new VirtkeepError('draining');
     const { row } = this.#dependencies.inventory.node(nodeId);
     if (row.service_mode === 1) throw new VirtkeepError('node_in_service', { node: row.verbose_name });
-    this.#dependencies.links.clients(nodeId);
+    try {
+      this.#dependencies.links.clients(nodeId);
+    } catch (error) {
+      throw isVirtkeepError(error) && error.msgKey === 'node_unreachable'
+        ? new NodeAway(nodeId, error)
+        : error;
+    }
   }
 
   async #send(taskId: string, nodeId: string, send: NodeAction['send']): Promise<void> {
