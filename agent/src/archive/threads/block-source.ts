@@ -104,18 +104,24 @@ function addRange(ranges: Range[], start: number, end: number): void {
 
 const becameShorter = () => new FaultError({ kind: 'source_short', reason: 'it ended before its length' });
 
-/**
- * Reads the given parts of a block into the slot. A source that became shorter is a fault.
- * @param pieceBytes read at once, at the most; a whole block is not read ahead then
- */
+export interface RangesToRead {
+  ranges: readonly Range[];
+  into: Buffer;
+  /** Read at once, at the most; a whole block is not read ahead then. */
+  pieceBytes: number;
+  /** Whether the kernel is to read a later block ahead, into its cache. */
+  readsAhead: boolean;
+}
+
+/** Reads the given parts of a block into the slot. A source that became shorter is a fault. */
 export function readRanges(
   source: BlockSource,
   index: number,
-  { ranges, into, pieceBytes }: { ranges: readonly Range[]; into: Buffer; pieceBytes: number },
+  { ranges, into, pieceBytes, readsAhead }: RangesToRead,
 ): void {
   const start = source.offset + index * BLOCK_BYTES;
   const ahead = start + READ_AHEAD_BLOCKS * BLOCK_BYTES;
-  const isAhead = pieceBytes >= BLOCK_BYTES && ahead < source.offset + source.lengthBytes;
+  const isAhead = readsAhead && pieceBytes >= BLOCK_BYTES && ahead < source.offset + source.lengthBytes;
   if (isAhead) willNeed(source.fd, ahead, BLOCK_BYTES);
   for (const range of ranges)
     readFully(source.fd, into.subarray(range.start, range.end), start + range.start, pieceBytes);

@@ -5,17 +5,24 @@ import { BLOCK_BYTES } from '../format/layout.ts';
 import type { Throttle } from '../format/types.ts';
 import type { BlockRun, Codec } from './block.worker.ts';
 import type { BlockSource } from './block-source.ts';
-import { giveRingMemory, Ring, type RingMemory, takeRingMemory } from './ring.ts';
+import { giveRingMemory, Ring, type RingMemory, type RingUse, takeRingMemory } from './ring.ts';
 import type { Order, RunResult } from './sequencer.worker.ts';
 import { type FaultPaths, type Progress, settled, Thread } from './thread.ts';
 
 const MAX_WORKERS = 8;
 const DEFAULT_MAX_WORKERS = 4;
 /**
- * Slots beyond one a worker: the one being written. Each costs 8 MiB; a second made compression no faster. A run that
- * does not compress has one more in the same memory, one that waits: without it copying took 7 % longer.
+ * Slots beyond one a worker: the one being written, and one for whoever is done before a slower one that comes before it. Each costs
+ * 8 MiB. Of many engines at once the others have work for the cores while one waits, so these do without the second.
  */
-const SPARE_SLOTS = 1;
+const SPARE_SLOTS = 2;
+const CROWD = 2;
+const USE: Record<Codec['kind'], RingUse> = {
+  store: 'plain',
+  compress: 'compressing',
+  decompress: 'decompressing',
+  carry: 'decompressing',
+};
 /** How long a limited run may wait for who pays. */
 const LOOK_MS = 5;
 /** Paid at a time, whole KiB. */
@@ -26,6 +33,8 @@ const PAYMENT_BYTES = 1024 * 1024;
  * all else of a small archive. Their memories are kept longer (see `giveRingMemory`).
  */
 const resting: Crew[] = [];
+/** Crews of engines that are not closed. */
+let working = 0;
 const MAX_RESTING = 2;
 const REST_MS = 10_000;
 
@@ -50,6 +59,7 @@ function startCrew(count: number): Crew {
 }
 
 function takeCrew(count: number): Crew {
+  working += 1;
   const at = resting.findIndex(crew => crew.workers.length === count && isAlive(crew));
   if (at === -1) return startCrew(count);
   const crew = resting.splice(at, 1)[0]!;
@@ -60,6 +70,7 @@ function takeCrew(count: number): Crew {
 
 /** Keeps threads that have no order for a while, or ends them. */
 async function giveCrew(crew: Crew): Promise<void> {
+  working -= 1;
   // the process may end while they rest, and must not while they load
   await Promise.all(threadsOf(crew).map(thread => thread.loaded));
   if (!isAlive(crew)) return await endCrew(crew);
@@ -76,8 +87,10 @@ async function dismiss(crew: Crew): Promise<void> {
 }
 
 async function endCrew(crew: Crew): Promise<void> {
+  // a thread that died may have left a read behind that still writes there
+  const isKept = isAlive(crew);
   await Promise.all(threadsOf(crew).map(thread => thread.stop()));
-  giveRingMemory(crew.memory);
+  if (isKept) giveRingMemory(crew.memory);
 }
 
 export interface PumpJob {
@@ -124,14 +137,14 @@ export class Engine {
   }
 
   async #pump(job: PumpJob, signal: AbortSignal, onProgress?: Progress): Promise<RunResult> {
-    this.#ring.reset(job.codec.kind !== 'store');
+    this.#ring.reset(USE[job.codec.kind], working >= CROWD);
     this.#ring.setPiece(job.throttle?.pieceBytes?.());
     if (job.throttle) this.#ring.limit();
     const { lengthBytes } = job.source;
     const blockCount = Math.ceil(lengthBytes / BLOCK_BYTES);
     const { hash, output } = job;
     const run = { lengthBytes, blockCount, codec: job.codec.kind, hash, output };
-    const blockRun: BlockRun = { source: job.source, codec: job.codec, blockCount };
+    const blockRun: BlockRun = { source: job.source, codec: job.codec, blockCount, hash };
     const sequenced = this.#crew.sequencer.ask({ op: 'run', run }, onProgress);
     const filled = this.#crew.workers.map(worker => worker.ask(blockRun));
     const ended = new AbortController();

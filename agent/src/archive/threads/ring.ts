@@ -1,4 +1,6 @@
+import { MiB } from '@virtkeep/shared/units';
 import { BLOCK_BYTES, COMPRESSED_ROOM, roundUp } from '../format/layout.ts';
+import { releasePages } from '../system/syscalls.ts';
 
 /** Most data ranges kept per block; more are merged. */
 export const MAX_RANGES = 64;
@@ -8,7 +10,7 @@ declare const WebAssembly: {
   Memory: new (options: { initial: number; maximum: number; shared: true }) => { buffer: SharedArrayBuffer };
 };
 const WASM_PAGE = 65_536;
-const HEADER_INTS = 6;
+const HEADER_INTS = 7;
 const SLOT_INTS = 4 + 2 * MAX_RANGES;
 const CANCEL = 0;
 const NEXT = 1;
@@ -19,46 +21,61 @@ const LIMITED = 3;
 const CREDIT = 4;
 /** Bytes that are read or written at once at the most; 0: anything. */
 const PIECE = 5;
+/** Buffers for uncompressed blocks in the present run. */
+const RAWS = 6;
 const KIB = 1024;
 /** How long a thread sleeps before it looks at the cancel flag again. */
 const WAKE_MS = 200;
 
 /** What the threads share. */
 export interface RingMemory {
-  /** Blocks with room for their compressed form. */
+  /** Buffers for compressed blocks. There is one more for blocks that are not. */
   slots: number;
   bytes: SharedArrayBuffer;
   control: SharedArrayBuffer;
+  /** A block of zeros, the same one for all. */
+  zeros: SharedArrayBuffer;
 }
+
+/** Made by the main thread alone: each thread has this module. */
+let zeros: SharedArrayBuffer | undefined;
+/** Written at once; more would keep the sequencer from giving slots back for longer. */
+const OUTPUT_BYTES = MiB;
 
 /**
- * Room for `slots` blocks, one output buffer and one block of zeros. A WebAssembly memory is used because it is
- * page-aligned, which O_DIRECT demands; it is reused for every block, because fresh pages are slow to fault.
+ * Room for blocks, and one output buffer. A WebAssembly memory is used because it is page-aligned, which O_DIRECT demands; it is
+ * reused for every block, because fresh pages are slow to fault.
  */
 export function createRingMemory(slots: number): RingMemory {
-  const bytes = slots * (BLOCK_BYTES + COMPRESSED_ROOM) + 2 * BLOCK_BYTES;
+  const bytes = rawSlots(slots) * BLOCK_BYTES + slots * COMPRESSED_ROOM + OUTPUT_BYTES;
   const pages = roundUp(bytes, WASM_PAGE) / WASM_PAGE;
   const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
-  const control = new SharedArrayBuffer((HEADER_INTS + rawSlots(slots) * SLOT_INTS) * 4);
-  return { slots, bytes: memory.buffer, control };
+  const control = new SharedArrayBuffer((HEADER_INTS + rawSlots(slots) * (SLOT_INTS + 1)) * 4);
+  zeros ??= new SharedArrayBuffer(BLOCK_BYTES);
+  return { slots, bytes: memory.buffer, control, zeros };
 }
 
-/** Blocks that the memory holds when nothing is compressed: one more, which lies where compressed ones would. */
+/** Buffers for blocks that are not compressed. */
 export const rawSlots = (slots: number): number => slots + 1;
 
-/** Memories of ended engines, kept for the next: they live outside the heap, so nothing else would free them in time. */
+/**
+ * Memories of ended engines, kept for the next: they live outside the heap, so nothing else would free them in time. The last ones that
+ * were given back keep their pages, the others their addresses alone.
+ */
 const spare: RingMemory[] = [];
-const MAX_SPARE = 2;
+const WARM = 2;
 
 /** As `createRingMemory`, but takes one that was given back when its size fits. */
 export function takeRingMemory(slots: number): RingMemory {
-  const fitting = spare.findIndex(memory => memory.slots === slots);
+  const fitting = spare.findLastIndex(memory => memory.slots === slots);
   return fitting === -1 ? createRingMemory(slots) : spare.splice(fitting, 1)[0]!;
 }
 
 /** Gives a memory back; no thread may use it any more. */
 export function giveRingMemory(memory: RingMemory): void {
-  if (spare.length < MAX_SPARE) spare.push(memory);
+  spare.push(memory);
+  const cold = spare.at(-1 - WARM);
+  if (cold) releasePages(Buffer.from(cold.bytes));
 }
 
 export interface Range {
@@ -76,10 +93,20 @@ export interface BlockResult {
   ranges: Range[];
 }
 
+/** What a run does with the buffers. */
+export type RingUse =
+  /** Blocks go out as they were read. */
+  | 'plain'
+  /** Blocks wait for compressed ones to be written, and the next ones are read meanwhile. */
+  | 'compressing'
+  /** Each block has its compressed form beside it until it is written. */
+  | 'decompressing';
+
 /**
  * A ring of blocks between the workers that fill them, in any order, and the sequencer that takes them in order.
  * Slot s serves blocks s, s + slots, …; its turn counter says whose it is: 2i = to be filled with block i,
- * 2i + 1 = filled. Threads sleep on the counter, so no event loop takes part.
+ * 2i + 1 = filled. Threads sleep on the counter, so no event loop takes part. While blocks are compressed, what they are read into
+ * has counters of its own, which say what block it is for.
  */
 export class Ring {
   readonly zeros: Buffer;
@@ -90,9 +117,8 @@ export class Ring {
   constructor(memory: RingMemory) {
     this.#memory = memory;
     this.#control = new Int32Array(memory.control);
-    const end = memory.slots * (BLOCK_BYTES + COMPRESSED_ROOM);
-    this.output = Buffer.from(memory.bytes, end, BLOCK_BYTES);
-    this.zeros = Buffer.from(memory.bytes, end + BLOCK_BYTES, BLOCK_BYTES);
+    this.output = Buffer.from(memory.bytes, this.#compressedAt(memory.slots), OUTPUT_BYTES);
+    this.zeros = Buffer.from(memory.zeros);
   }
 
   /** Slots of the present run. */
@@ -100,37 +126,52 @@ export class Ring {
     return this.#control[SLOTS]!;
   }
 
-  /** Uncompressed bytes of a slot. */
-  raw(slot: number): Buffer {
-    return Buffer.from(this.#memory.bytes, slot * BLOCK_BYTES, BLOCK_BYTES);
+  /** Buffers for uncompressed blocks in the present run: as many slots, or more. */
+  get raws(): number {
+    return this.#control[RAWS]!;
   }
 
-  /** Compressed bytes of a slot. */
-  compressed(slot: number): Buffer {
-    const start = this.#memory.slots * BLOCK_BYTES + slot * COMPRESSED_ROOM;
-    return Buffer.from(this.#memory.bytes, start, COMPRESSED_ROOM);
+  /** Uncompressed bytes of a block. */
+  raw(index: number): Buffer {
+    return Buffer.from(this.#memory.bytes, (index % this.raws) * BLOCK_BYTES, BLOCK_BYTES);
   }
 
-  /** Makes the ring ready for a run, whose blocks have a compressed form or not; no thread may be in one. */
-  reset(compressed = true): void {
-    const { slots } = this.#memory;
-    this.#control[SLOTS] = compressed ? slots : rawSlots(slots);
+  /** Compressed bytes of a block. */
+  compressed(index: number): Buffer {
+    return Buffer.from(this.#memory.bytes, this.#compressedAt(index % this.slots), COMPRESSED_ROOM);
+  }
+
+  #compressedAt(slot: number): number {
+    return rawSlots(this.#memory.slots) * BLOCK_BYTES + slot * COMPRESSED_ROOM;
+  }
+
+  /** Makes the ring ready for a run; no thread may be in one. @param isLean with one slot less than there are */
+  reset(use: RingUse = 'plain', isLean = false): void {
+    const slots = this.#memory.slots - (isLean ? 1 : 0);
+    this.#control[SLOTS] = use === 'plain' ? rawSlots(slots) : slots;
+    this.#control[RAWS] = use === 'decompressing' ? slots : rawSlots(slots);
     Atomics.store(this.#control, CANCEL, 0);
     Atomics.store(this.#control, NEXT, 0);
     Atomics.store(this.#control, LIMITED, 0);
     Atomics.store(this.#control, CREDIT, 0);
     for (let slot = 0; slot < this.slots; slot++) Atomics.store(this.#control, this.#at(slot), 2 * slot);
+    for (let raw = 0; raw < this.raws; raw++) Atomics.store(this.#control, this.#rawAt(raw), raw);
   }
 
   cancel(): void {
     Atomics.store(this.#control, CANCEL, 1);
     for (let slot = 0; slot < this.slots; slot++) Atomics.notify(this.#control, this.#at(slot));
+    for (let raw = 0; raw < this.raws; raw++) Atomics.notify(this.#control, this.#rawAt(raw));
     Atomics.notify(this.#control, CREDIT);
   }
 
   /** What the next run reads is counted, and waits until it is paid. To be called after `reset`. */
   limit(): void {
     Atomics.store(this.#control, LIMITED, 1);
+  }
+
+  get isLimited(): boolean {
+    return Atomics.load(this.#control, LIMITED) !== 0;
   }
 
   /** What may be read or written at once, bytes; holds until it is set anew. */
@@ -146,7 +187,7 @@ export class Ring {
 
   /** Counts bytes that are going to be read, and waits until nothing is owed; false when cancelled. */
   spend(bytes: number): boolean {
-    if (Atomics.load(this.#control, LIMITED) === 0) return true;
+    if (!this.isLimited) return true;
     Atomics.sub(this.#control, CREDIT, Math.ceil(bytes / KIB));
     for (;;) {
       if (this.cancelled) return false;
@@ -178,12 +219,27 @@ export class Ring {
 
   /** Waits until block `index` may be filled; false when cancelled. */
   waitToFill(index: number): boolean {
-    return this.#wait(index % this.slots, 2 * index);
+    return this.#wait(this.#at(index % this.slots), 2 * index);
   }
 
   /** Waits until block `index` is filled; false when cancelled. */
   waitFilled(index: number): boolean {
-    return this.#wait(index % this.slots, 2 * index + 1);
+    return this.#wait(this.#at(index % this.slots), 2 * index + 1);
+  }
+
+  /** Waits until block `index`, which is to be compressed, may be read; false when cancelled. */
+  waitToRead(index: number): boolean {
+    return this.#wait(this.#rawAt(index % this.raws), index);
+  }
+
+  /** Whether `waitToRead` would not wait. */
+  mayRead(index: number): boolean {
+    return Atomics.load(this.#control, this.#rawAt(index % this.raws)) === index;
+  }
+
+  /** Nobody needs block `index` uncompressed any more: what follows it there may be read. */
+  releaseRaw(index: number): void {
+    this.#turn(this.#rawAt(index % this.raws), index + this.raws);
   }
 
   publish(index: number, result: BlockResult): void {
@@ -216,13 +272,16 @@ export class Ring {
     return HEADER_INTS + slot * SLOT_INTS;
   }
 
+  #rawAt(raw: number): number {
+    return HEADER_INTS + rawSlots(this.#memory.slots) * SLOT_INTS + raw;
+  }
+
   #turn(at: number, value: number): void {
     Atomics.store(this.#control, at, value);
     Atomics.notify(this.#control, at);
   }
 
-  #wait(slot: number, expected: number): boolean {
-    const at = this.#at(slot);
+  #wait(at: number, expected: number): boolean {
     for (;;) {
       if (this.cancelled) return false;
       const now = Atomics.load(this.#control, at);

@@ -96,15 +96,17 @@ function addZeroFrame(): void {
 /** Takes one filled block: hash first, then output. @returns bytes that were not holes */
 function take(run: SequencerRun, index: number, hash: Hash | undefined): number {
   const length = blockLength(run.lengthBytes, index);
-  const slot = index % ring.slots;
   const { zero, compressedBytes, ranges } = ring.result(index);
-  hash?.update((zero ? ring.zeros : ring.raw(slot)).subarray(0, length));
+  hash?.update((zero ? ring.zeros : ring.raw(index)).subarray(0, length));
   if (run.output) {
     if (run.codec !== 'compress' && run.codec !== 'carry')
-      putRanges(zero ? [] : ranges, ring.raw(slot), length);
+      putRanges(zero ? [] : ranges, ring.raw(index), length);
     else if (zero) addZeroFrame();
     else
-      addFrame(ring.compressed(slot).subarray(0, compressedBytes), paddedBlockLength(run.lengthBytes, index));
+      addFrame(
+        ring.compressed(index).subarray(0, compressedBytes),
+        paddedBlockLength(run.lengthBytes, index),
+      );
   }
   return zero ? 0 : ranges.reduce((sum, range) => sum + range.end - range.start, 0);
 }
@@ -128,6 +130,7 @@ function sequence(run: SequencerRun): RunResult {
     if (!ring.waitFilled(index)) throw canceledFault();
     allocatedBytes += take(run, index, hash);
     ring.release(index);
+    if (run.hash && run.codec === 'compress') ring.releaseRaw(index);
     report(Math.min((index + 1) * BLOCK_BYTES, run.lengthBytes));
   }
   return { sha256: hash?.digest('hex') ?? null, allocatedBytes };

@@ -1,6 +1,6 @@
 import { fdatasyncSync, ftruncateSync, writeSync } from 'node:fs';
 import { DATA_ALIGN } from '../format/layout.ts';
-import { leaveDirect } from '../system/syscalls.ts';
+import { copyShared, leaveDirect } from '../system/syscalls.ts';
 import { attributed, canceledFault } from './fault.ts';
 
 const floorAlign = (value: number): number => value - (value % DATA_ALIGN);
@@ -52,7 +52,7 @@ export class Sink {
     }
     while (rest.length > 0) {
       const taken = Math.min(rest.length, this.#buffer.length - this.#fill);
-      this.#buffer.set(rest.subarray(0, taken), this.#fill);
+      copyShared(this.#buffer.subarray(this.#fill), rest.subarray(0, taken));
       this.#fill += taken;
       rest = rest.subarray(taken);
       if (this.#fill === this.#buffer.length) this.#flushWhole();

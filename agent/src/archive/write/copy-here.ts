@@ -39,6 +39,7 @@ export async function copyHere(
 ): Promise<number> {
   const memory = takeRingMemory(1);
   const ring = new Ring(memory);
+  ring.reset();
   const mayRead = (bytes: number) => throttle?.take(bytes, signal);
   const from = { source, holes: new HoleFinder(source), path: paths.source, mayRead };
   let writing: Promise<void> = Promise.resolve();
@@ -46,7 +47,7 @@ export async function copyHere(
   try {
     for (let index = 0; index * BLOCK_BYTES < source.lengthBytes; index++) {
       throwIfAborted(signal);
-      const bytes = ring.raw(index % 2);
+      const bytes = ring.raw(index);
       const start = index * BLOCK_BYTES;
       const pieceBytes = throttle?.pieceBytes?.() ?? Number.POSITIVE_INFINITY;
       const ranges = await readBlock(from, index, { bytes, pieceBytes });
