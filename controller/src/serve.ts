@@ -1,5 +1,6 @@
 import type { Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { StartAgain } from '@virtkeep/shared/daemon-cli';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
 import { systemdNotifier } from '@virtkeep/shared/systemd';
@@ -32,7 +33,7 @@ const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
 /**
  * Runs the controller until it is told to stop: database, keys, services, HTTP, nodes, in this order. One of several on a PostgreSQL
  * database stands by before that, until its turn comes.
- * @throws ConfigError; the error of a listening socket.
+ * @throws ConfigError; the error of a listening socket; StartAgain when it has given its turn to another one
  */
 export async function serve(config: ControllerConfig, log: Logger): Promise<void> {
   const notifier = systemdNotifier();
@@ -102,11 +103,14 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
     },
   });
   for (const name of SIGNALS) process.on(name, () => shutdown.signal(name));
+  let startAgain: string | undefined;
   if (turn && peers) {
     // what comes to any of them waits until nodes are there again, as far as they come soon
     await services.startNodes();
     await services.nodesSettled(NODES_FIRST_MS);
-    turn.watchReach(services.nodesReach, reason => shutdown.stop(reason));
+    turn.watchReach(services.nodesReach, reason => {
+      if (shutdown.stop(reason)) startAgain = reason;
+    });
     if (shutdown.isServing) await turn.begin(config, (peers.address() as AddressInfo).port);
   }
   // a signal may have come meanwhile: what has ended does not begin
@@ -118,6 +122,7 @@ async function act({ config, log, notifier, target, turn }: Start): Promise<void
   if (!turn && shutdown.isServing) await services.startNodes();
   await shutdown.stopped;
   notifier.close();
+  if (startAgain !== undefined) throw new StartAgain(startAgain);
 }
 
 /** Migrations take their time; afterwards whatever takes long on PostgreSQL is stuck. */

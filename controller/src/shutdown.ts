@@ -47,10 +47,12 @@ export class Shutdown {
     else this.#hurry.resolve();
   }
 
-  /** Begins the stop, if nothing has. */
-  stop(reason: string): void {
+  /** Begins the stop. @returns false: something has begun it before */
+  stop(reason: string): boolean {
     this.#dependencies.log.warn('the controller stops of itself', { reason, state: this.#state });
-    if (this.#state === 'serving') this.#begin();
+    if (this.#state !== 'serving') return false;
+    this.#begin();
+    return true;
   }
 
   #begin(): void {

@@ -108,6 +108,8 @@ export class NodeLink {
   #awaySinceMs: number | undefined;
   /** It gave no answer the last time. */
   #isDoubtful = false;
+  /** It gave none, and showed no certificate either. */
+  #isSilent = true;
   /** It answered, and gave no inventory, the last time. */
   #isEmptyHanded = false;
   #reason = 'not connected yet';
@@ -135,9 +137,10 @@ export class NodeLink {
     return this.#awaySinceMs === undefined || performance.now() < this.#awaySinceMs + returnMs;
   }
 
-  /** How long it has been away, ms; 0: it is connected, or nobody has tried to reach it yet. */
-  get awayMs(): number {
-    return this.#usable || this.#awaySinceMs === undefined ? 0 : performance.now() - this.#awaySinceMs;
+  /** How long it has been away and nothing of it was seen, ms; 0: it shows itself, if it is usable or not, or nobody has tried to reach it. */
+  get silentMs(): number {
+    if (this.#usable || !this.#isSilent || this.#awaySinceMs === undefined) return 0;
+    return performance.now() - this.#awaySinceMs;
   }
 
   /** Why the node is not connected; for people. */
@@ -202,11 +205,11 @@ export class NodeLink {
       this.#log[level]('session with the node ended', { error });
     }
     leave();
+    this.#isSilent = this.#isDoubtful && this.#channel?.peer() === undefined;
     this.#channel?.close();
     this.#channel = undefined;
     const wasConnected = this.#connected;
     this.#connected = false;
-    if (wasConnected) this.#awaySinceMs = performance.now();
     if (this.#stop.signal.aborted) this.#reason = this.#endedBecause ?? this.#reason;
     const isLoss = !this.#stop.signal.aborted || this.#endedBecause !== undefined;
     if (wasConnected && isLoss) await this.#tellLost();
@@ -229,6 +232,7 @@ export class NodeLink {
     try {
       await this.#greet(channel.clients, signal);
       this.#isDoubtful = false;
+      this.#isSilent = false;
       greeted();
       this.#observer.answered?.(this.target.id);
       taken = await this.#places.taking.take(this.#isEmptyHanded, signal);
@@ -238,6 +242,7 @@ export class NodeLink {
       throwIfAborted(session.signal);
       const inventory = Promise.withResolvers<void>();
       const end = () => {
+        if (this.#usable) this.#awaySinceMs = performance.now();
         this.#usable = false;
         session.abort(new VirtkeepError('canceled'));
       };

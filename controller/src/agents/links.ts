@@ -6,8 +6,8 @@ import type { AgentClients, AgentTarget, AgentTls, PeerValidity } from './client
 import { LINK_TIMES, type LinkObserver, LinkPlaces, type LinkTimes, NodeLink } from './link.ts';
 
 const LOOK_MS = 50;
-/** A node that has been away for so long is not just restarted. */
-const LONG_AWAY_MS = 60_000;
+/** A node that was silent for so long is not just restarted: who misses most of them may be the one that is cut off. */
+const LONG_SILENT_MS = 60_000;
 
 export class NodeLinks {
   readonly #tls: () => Promise<AgentTls>;
@@ -105,19 +105,20 @@ export class NodeLinks {
       .map(link => ({ nodeId: link.target.id, clients: link.clients(), peer: link.peer() }));
   }
 
-  /**
-   * Waits for a node that may be back in a moment (`NodeLink.isExpected`), or that is not known yet.
-   * @returns whether it is connected
-   */
+  /** Whether a node that is away may be back in a moment (`NodeLink.isExpected`), or is not known yet. */
+  isExpected(nodeId: string): boolean {
+    return this.#links.get(nodeId)?.isExpected ?? !(this.#isComplete || this.#isStopped);
+  }
+
+  /** Waits for a node that is expected. @returns whether it is connected */
   async untilBack(nodeId: string, signal: AbortSignal): Promise<boolean> {
-    const isExpected = () => this.#links.get(nodeId)?.isExpected ?? !(this.#isComplete || this.#isStopped);
-    while (!this.isConnected(nodeId) && isExpected() && !signal.aborted) await sleep(LOOK_MS);
+    while (!this.isConnected(nodeId) && this.isExpected(nodeId) && !signal.aborted) await sleep(LOOK_MS);
     return this.isConnected(nodeId);
   }
 
-  /** How many nodes there are, and the addresses of those that have been away for a minute. */
+  /** How many nodes there are, and the addresses of those of which nothing was seen for a minute. */
   reach(): { all: number; away: string[] } {
-    const away = [...this.#links.values()].filter(({ awayMs }) => awayMs >= LONG_AWAY_MS);
+    const away = [...this.#links.values()].filter(({ silentMs }) => silentMs >= LONG_SILENT_MS);
     return { all: this.#links.size, away: away.map(({ target }) => target.address) };
   }
 

@@ -9,7 +9,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/
 import { newId } from '@virtkeep/shared/ids';
 import { createLogger } from '@virtkeep/shared/log';
 import { type ControllerConfig, configSchema } from '../config.ts';
-import { ASK_ANOTHER } from '../http/server.ts';
+import { ASK_ANOTHER } from '../http/errors.ts';
 import { keyFiles } from '../keys/keys.ts';
 import { type CertificateAuthority, ensureCa, issueCertificate, nodeUrn } from '../pki/index.ts';
 import { type ActingPlace, Forwarder } from './forwarder.ts';

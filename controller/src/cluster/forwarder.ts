@@ -13,9 +13,8 @@ import { newId } from '@virtkeep/shared/ids';
 import type { Logger } from '@virtkeep/shared/log';
 import { KiB } from '@virtkeep/shared/units';
 import type { ControllerConfig } from '../config.ts';
-import { envelope } from '../http/errors.ts';
+import { ASK_ANOTHER, envelope } from '../http/errors.ts';
 import { givenKey } from '../http/keeps-key.ts';
-import { ASK_ANOTHER } from '../http/server.ts';
 import type { ForwardingAgents } from './peer-tls.ts';
 
 /** A controller that takes over needs its time; after this the client is told. */

@@ -45,13 +45,15 @@ export async function takeLease(
       seen(row);
       const isSame = last?.row.epoch === row.epoch && last.row.beat === row.beat;
       if (!last || !isSame) last = { row, sinceMs: clock.now() };
-      const isMine = row.claim === null || row.claim === candidate.holder;
-      const isFree = (row.holder === null && isMine) || clock.now() - last.sinceMs >= times.takeAfterMs;
+      const isClaimed = row.claim === candidate.holder;
+      const isFree =
+        (row.holder === null && (row.claim === null || isClaimed)) ||
+        clock.now() - last.sinceMs >= times.takeAfterMs;
       const takenMs = clock.now();
       const epoch = isFree && !signal.aborted ? await table.take(candidate, row) : undefined;
       if (epoch !== undefined) {
         log.info('this controller takes over', { epoch, from: row.name });
-        return { epoch, takenMs };
+        return { epoch, takenMs, isClaimed };
       }
     } catch (error) {
       seen(undefined);
@@ -86,6 +88,8 @@ export interface TakenLease {
   epoch: number;
   /** By the steady clock, before it was asked for. */
   takenMs: number;
+  /** The one before has yielded to this one. */
+  isClaimed: boolean;
 }
 
 export interface HeldLeaseDependencies extends LeaseDependencies {
@@ -98,7 +102,7 @@ export interface ReachWatch {
   /** As the row of the lease has it. */
   away: () => readonly string[];
   /** Another controller reaches these. Called once. */
-  yieldTo: (claim: string) => void;
+  yields: () => void;
 }
 
 /** The lease of a controller that acts. */
@@ -205,7 +209,7 @@ export class HeldLease implements Acting {
       const renewed = await table.renew(candidate.holder, epoch, away);
       if (renewed) this.#untilMs = Math.max(this.#untilMs, sentMs + times.holdMs);
       else if (epoch === this.#epoch) this.#taken();
-      if (renewed?.claim != null) this.#yieldTo(renewed.claim, away);
+      if (renewed?.claim != null) this.#yield(away);
     } catch (error) {
       log.warn('the lease was not renewed', { reason: reasonOf(error) });
     } finally {
@@ -214,10 +218,10 @@ export class HeldLease implements Acting {
   }
 
   /** The claim stands until the turn has ended, whatever becomes of the nodes meanwhile. */
-  #yieldTo(claim: string, away: readonly string[]): void {
+  #yield(away: readonly string[]): void {
     const reach = this.#reach;
-    this.#reach = { away: () => away, yieldTo: () => {} };
-    reach?.yieldTo(claim);
+    this.#reach = { away: () => away, yields: () => {} };
+    reach?.yields();
   }
 
   async #raise(above: number): Promise<void> {

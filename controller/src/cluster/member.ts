@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto';
 import type { Server } from 'node:net';
 import { hostname } from 'node:os';
 import { orAborted } from '@virtkeep/shared/abort';
+import { EX_TEMPFAIL } from '@virtkeep/shared/daemon-cli';
 import { joinHostPort } from '@virtkeep/shared/host-port';
 import type { Logger } from '@virtkeep/shared/log';
 import type { ControllerConfig } from '../config.ts';
@@ -16,12 +17,12 @@ import { openPostgres } from '../store/postgres.ts';
 import { SERVING } from '../store/served.ts';
 import type { PostgresTarget } from '../store/target.ts';
 import type { ActingPlace } from './forwarder.ts';
-import { HeldLease, leaseTimes, STEADY_CLOCK, takeLease } from './lease.ts';
+import { HeldLease, leaseTimes, STEADY_CLOCK, type TakenLease, takeLease } from './lease.ts';
 import { missedNodes, NodeLooks, type Reach } from './reach.ts';
 import { Standby } from './standby.ts';
 
-/** After which systemd starts the process again. */
-const EXIT_LOST = 75;
+/** Who has taken over since the one before was cut off keeps the turn for so long, whatever he reaches: turns must not go to and fro. */
+const KEPT_MS = 600_000;
 
 export interface MemberOptions {
   config: ControllerConfig;
@@ -37,11 +38,19 @@ export class Turn {
   readonly lease: HeldLease;
   /** Of a connection that is good for nothing once the turn has ended. */
   readonly target: PostgresTarget;
+  readonly #taken: TakenLease;
   readonly #table: LeaseTable;
   readonly #standby: Standby;
 
-  constructor(parts: { lease: HeldLease; target: PostgresTarget; table: LeaseTable; standby: Standby }) {
+  constructor(parts: {
+    lease: HeldLease;
+    taken: TakenLease;
+    target: PostgresTarget;
+    table: LeaseTable;
+    standby: Standby;
+  }) {
     this.lease = parts.lease;
+    this.#taken = parts.taken;
     this.target = parts.target;
     this.#table = parts.table;
     this.#standby = parts.standby;
@@ -49,15 +58,14 @@ export class Turn {
 
   /**
    * Gives the turn away when this controller is cut off from most nodes and another one is not (reach.ts).
-   * @param stop ends this controller in order; systemd starts it again, to stand by
+   * @param stop ends this controller in order, to be started again and stand by
    */
   watchReach(reach: () => Reach, stop: (reason: string) => void): void {
+    const { isClaimed, takenMs } = this.#taken;
+    const mayYield = () => !isClaimed || STEADY_CLOCK.now() - takenMs >= KEPT_MS;
     this.lease.watchReach({
-      away: () => missedNodes(reach()),
-      yieldTo: () => {
-        process.exitCode = EXIT_LOST;
-        stop('another controller reaches the nodes that this one does not');
-      },
+      away: () => (mayYield() ? missedNodes(reach()) : []),
+      yields: () => stop('another controller reaches the nodes that this one does not'),
     });
   }
 
@@ -109,11 +117,10 @@ export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): 
   const candidate = { holder: randomUUID(), name: hostname() };
   log.info('this controller joins those with the same database', candidate);
   const table = new LeaseTable(target);
-  const authority = () => sharedAuthority(config, target);
-  const standby = new Standby({ config, log, authority });
+  const standby = new Standby({ config, log, authority: () => sharedAuthority(config, target) });
   const failed = new AbortController();
   const looks = new NodeLooks({
-    authority,
+    authority: () => standby.authority(),
     log,
     reached: ({ epoch }) => table.claim(candidate, epoch),
   });
@@ -140,7 +147,7 @@ export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): 
   }
   const lost = (reason: string) => {
     log.error('this controller acts no more, and ends', { reason });
-    process.exit(EXIT_LOST);
+    process.exit(EX_TEMPFAIL);
   };
   const lease = new HeldLease({ ...base, lost }, taken);
   await table.endConnectionsOfOthers();
@@ -149,7 +156,7 @@ export async function awaitTurn(options: MemberOptions, stopping: AbortSignal): 
     applicationName: `${SERVING} ${taken.epoch}`,
     admit: query => admission(query, candidate.holder),
   };
-  return new Turn({ lease, target: own, table, standby });
+  return new Turn({ lease, taken, target: own, table, standby });
 }
 
 async function sharedAuthority(config: ControllerConfig, target: PostgresTarget) {

@@ -1,7 +1,8 @@
 /**
  * Whether another controller should act, since the one that does is cut off from the nodes and not from the database. It tells which nodes it
- * does not reach; one that stands by and reaches those says so, and gets the turn. The two bounds keep two controllers that reach different
- * nodes from taking turns: who has taken over reaches more than half of all, so that it does not lose its turn by this.
+ * sees nothing of; one that stands by and sees those says so, and gets the turn. Seen is who shows a certificate of the authority: a node
+ * that shows one and is of no use all the same is of none to any of them. The two bounds keep two controllers that see different nodes from
+ * taking turns: who takes over sees half of all, or nearly, and so misses less than those that make him lose the turn.
  */
 import { connect } from 'node:tls';
 import { reasonOf } from '@virtkeep/shared/errors';
@@ -23,7 +24,7 @@ const PAUSE_MS = 10_000;
 export interface Reach {
   /** How many nodes there are. */
   all: number;
-  /** Addresses of those that have been away for long. */
+  /** Addresses of those of which nothing was seen for long. */
   away: readonly string[];
 }
 
@@ -73,7 +74,7 @@ export class NodeLooks {
   }
 }
 
-/** Whether most of these addresses are reached from here, and agents of our authority answer there. */
+/** Whether agents of our authority show themselves at most of these addresses. */
 export async function reachesMost(addresses: readonly string[], ca: CertificateAuthority): Promise<boolean> {
   const own = await peerCertificate(ca, 'client');
   const tls = { ca: ca.certificatePem, cert: own.chainPem, key: own.privateKeyPem };

@@ -89,7 +89,7 @@ export class Standby {
 
   async #listen(): Promise<Server> {
     const { config, log } = this.#options;
-    const tlsNow = async () => serverTls(config, await this.#authorityNow());
+    const tlsNow = async () => serverTls(config, await this.authority());
     const tls = await tlsNow();
     const handle = (request: IncomingMessage, response: ServerResponse) =>
       request.url === '/healthz' ? this.#lives(response) : this.#forwarder.handle(request, response);
@@ -121,15 +121,19 @@ export class Standby {
     response.end(JSON.stringify({ status: 'ok' }));
   }
 
-  #authorityNow(): Promise<CertificateAuthority> {
-    this.#authority ??= this.#options.authority();
+  /** That of all controllers. */
+  authority(): Promise<CertificateAuthority> {
+    this.#authority ??= this.#options.authority().catch((error: unknown) => {
+      this.#authority = undefined;
+      throw error;
+    });
     return this.#authority;
   }
 
   /** Their certificate is made anew before it ends. */
   #agentsNow(): Promise<ForwardingAgents> {
     if (!this.#agents || performance.now() - this.#agents.madeMs > PEER_RENEWAL_MS) {
-      const made = this.#authorityNow().then(forwardingAgents);
+      const made = this.authority().then(forwardingAgents);
       this.#agents = { made, madeMs: performance.now() };
     }
     return this.#agents.made;

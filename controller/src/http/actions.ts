@@ -1,6 +1,6 @@
 /**
- * Answers of long actions. With `?async=1` the task is answered at once (202); otherwise the answer waits for its end
- * and is the result record, or the task's error. A client that hangs up cancels nothing; after `sync_wait_s`, or when
+ * Answers of long actions. With `?async=1` the task is answered as soon as it has begun (202); otherwise the answer waits for its end
+ * and is the result record, or the task's error. A client that hangs up cancels nothing that has begun; after `sync_wait_s`, or when
  * the controller stops, waiting turns into the 202.
  */
 import { isErrorKey, VirtkeepError } from '@virtkeep/shared/errors';
@@ -10,6 +10,7 @@ import type { Services } from '../services/services.ts';
 import { NodeAway } from '../services/tasks/node-tasks.ts';
 import type { TaskState } from '../services/tasks/tasks.ts';
 import { principalOf } from './app.ts';
+import { ASK_ANOTHER } from './errors.ts';
 
 /** So long a request waits for a node that was there a moment ago; less than a client waits, or a proxy (60 s). */
 const RETURN_WAIT_MS = 30_000;
@@ -40,7 +41,13 @@ export async function runTask(
 ): Promise<unknown> {
   const hungUp = new AbortController();
   reply.raw.once('close', () => hungUp.abort());
-  const task = await startOnce(services, request, action, hungUp.signal);
+  const task = await startOnce(services, request, action, hungUp.signal).catch((error: unknown) => {
+    if (error instanceof NodeAway && services.draining.aborted) {
+      reply.header(ASK_ANOTHER, '1');
+      throw new VirtkeepError('draining');
+    }
+    throw error;
+  });
   request.taskId = task.row.id;
   if ((request.query as { async?: number }).async === 1) return accepted(services, request, reply, task);
   const ended = await services.tasks.waitFor(

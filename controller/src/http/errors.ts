@@ -11,6 +11,9 @@ import { GIVEN_UUID_PATTERN } from './schemas/common.ts';
 
 const JSON_TYPE = 'application/json; charset=utf-8';
 
+/** Stands in an answer to a request for which nothing was done: another controller may be asked. */
+export const ASK_ANOTHER = 'x-virtkeep-ask-another';
+
 /** Several faults of one request, answered together. */
 export class RequestErrors extends Error {
   override readonly name = 'RequestErrors';

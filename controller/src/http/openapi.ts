@@ -15,7 +15,7 @@ const DESCRIPTION = `Backup, disk lending and guest-agent control for KVM virtua
 
 Log in at \`POST /auth/\` and send \`Authorization: jwt <token>\`. Every failure has the same shape (\`Error\`), and its
 \`msg_key\` is stable; each call names the keys that it may answer. Actions that work on a node are tasks: with \`?async=1\` they
-answer 202 and the task at once, and its error is one of those that the call would answer. When the node was lost a moment ago, the
+answer 202 and the task as soon as it has begun, and its error is one of those that the call would answer. When the node was lost a moment ago, the
 answer waits for up to half a minute until it is back.
 \`async\` may be sent with every call and means nothing where there is no task. Lists refuse query fields that they do not know;
 other calls ignore them. Ids are UUIDs in lower case; in requests capitals mean the same, and an optional one that is empty counts

@@ -19,7 +19,7 @@ import {
   limitConnections,
   timeLimits,
 } from './connections.ts';
-import { answerClientError, errorHandler, fromValidation, refuseUnrouted } from './errors.ts';
+import { ASK_ANOTHER, answerClientError, errorHandler, fromValidation, refuseUnrouted } from './errors.ts';
 import { readIds } from './given-ids.ts';
 import { registerIdempotency } from './idempotent.ts';
 import { registerMetrics } from './metrics/index.ts';
@@ -41,9 +41,6 @@ export interface ServerDependencies {
   /** Addresses of other controllers, which stand for clients. */
   forwarders?: readonly string[];
 }
-
-/** Stands in an answer to a request for which nothing was done: another controller may be asked. */
-export const ASK_ANOTHER = 'x-virtkeep-ask-another';
 
 const MAX_PARAM_LENGTH = 500;
 

@@ -165,6 +165,8 @@ export class LeaseTable {
           epoch bigint not null, beat bigint not null);
         insert into controller_lease values (1, null, '', '', 0, 0) on conflict do nothing;
         if not exists (select from pg_attribute where attrelid = 'controller_lease'::regclass and attname = 'claim') then
+          -- who reads all tables meanwhile (pg_dump) must not keep the one that acts from renewing behind this
+          perform set_config('lock_timeout', '500ms', true);
           alter table controller_lease add column away text not null default '', add column claim text;
         end if;
       end $$`,

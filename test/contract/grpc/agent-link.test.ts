@@ -227,6 +227,25 @@ describe('link to a node', () => {
     expect(log.filter(item => item === 'reattach').length).toBe(2);
   });
 
+  test('is expected back when it was lost, and is silent as long as nothing of it is seen', async () => {
+    const times = { ...TIMES, returnMs: 600_000 };
+    const made = connect(watch().observer, undefined, times);
+    expect([made.isExpected, made.silentMs]).toEqual([true, 0]);
+    await until(() => made.isConnected);
+    expect([made.isExpected, made.silentMs]).toEqual([false, 0]);
+    await agent.stop();
+    await until(() => !made.isConnected);
+    expect(made.isExpected).toBe(true);
+    await until(() => made.silentMs > 0);
+    expect(made.isExpected).toBe(true);
+  });
+
+  test('a node that shows itself and is refused is not silent: another controller would refuse it, too', async () => {
+    const made = connect(watch().observer, { id: randomUUID(), name: 'n1', address: agent.address });
+    await until(() => made.reason.includes('not that of node'));
+    expect(made.silentMs).toBe(0);
+  });
+
   test('resumes the operations after the sequence it is given', async () => {
     const first = randomUUID();
     await expect(connectAndStart(first)).resolves.toBeDefined();

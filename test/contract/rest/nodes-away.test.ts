@@ -1,6 +1,7 @@
 /** What is asked of a node that was there a moment ago, or that a controller which has just started has not reached yet. */
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
+import { ASK_ANOTHER } from '../../../controller/src/http/errors.ts';
 import { type Answer, makeRestApp, type RestApp } from './app.ts';
 import { type Enrolled, enrolled, status, stopAll, until } from './nodes-world.ts';
 
@@ -10,12 +11,13 @@ const FOR_EVER_MS = 600_000;
 let rest: RestApp;
 let node: Enrolled;
 let domain: string;
+let pool: string;
 
 async function world(returnMs: number): Promise<void> {
   rest = await makeRestApp({ agents: { lost_after_s: 0.2 } }, undefined, { returnMs });
   node = await enrolled(rest, 'n1');
   domain = node.agent.setDomain({}).id;
-  node.agent.setPool({});
+  pool = node.agent.setPool({}).id;
   await until(async () => (await rest.call('GET', `/api/domains/${domain}/`)).status === 200);
 }
 
@@ -75,12 +77,22 @@ test('waits for a controller that has just started', async () => {
   expect((await answer).status).toBe(202);
 });
 
-test('is refused when the controller stops', async () => {
+test('waits for whichever node has the data pool', async () => {
+  await lose();
+  const answer = rest.call('POST', `/api/data-pools/${pool}/scan/?async=1`, { body: {} });
+  expect(await isAnswered(answer)).toBe(false);
+  await node.agent.start(node.tls);
+  expect((await answer).status).toBe(202);
+});
+
+test('is left to the next controller when this one stops', async () => {
   await lose();
   const answer = shutDown();
   expect(await isAnswered(answer)).toBe(false);
   rest.draining.abort();
-  expect((await answer).status).toBe(503);
+  const { status: code, headers, body } = await answer;
+  expect([code, body.errors[0].msg_key, headers[ASK_ANOTHER]]).toEqual([503, 'draining', '1']);
+  expect(await tasks()).toBe(0);
 });
 
 test('is refused at once when the node has been away for longer', async () => {

@@ -12,7 +12,7 @@ import type { Actor } from '../../auth/principal.ts';
 import type { BackupFiles, ScannedFiles } from '../backup-files/backup-files.ts';
 import type { Inventory, PoolEntry } from '../inventory/inventory.ts';
 import { type EndedOperation, entityOf } from '../tasks/ends.ts';
-import type { NodeTasks } from '../tasks/node-tasks.ts';
+import { NodeAway, type NodeTasks } from '../tasks/node-tasks.ts';
 import { isUncertain } from '../tasks/operation.ts';
 import type { TaskState } from '../tasks/tasks.ts';
 import { QuietScans } from './quiet-scans.ts';
@@ -230,7 +230,7 @@ export class PoolService {
   /**
    * A connected node on which the pool can be used, preferring one that can use the other pool too, then one that is
    * not in service mode.
-   * @throws pool_not_found; pool_not_active when the nodes that have it cannot use it; node_unreachable.
+   * @throws pool_not_found; pool_not_active when the nodes that have it cannot use it; node_unreachable (as NodeAway).
    */
   nodeFor(id: string, otherId?: string): string {
     const { row, views } = this.#dependencies.inventory.pool(id);
@@ -244,13 +244,14 @@ export class PoolService {
     };
     const [found] = usable.sort((a, b) => rank(a) - rank(b));
     if (found !== undefined) return found;
-    const [nodeId] = views.keys();
+    const nodeId =
+      [...views.keys()].find(id => this.#dependencies.links.isExpected(id)) ?? [...views.keys()][0];
     const node = this.#dependencies.inventory.nodes.get(nodeId ?? '')?.row.verbose_name ?? '';
     if (connected.length > 0) throw new VirtkeepError('pool_not_active', { pool: row.verbose_name, node });
-    throw new VirtkeepError('node_unreachable', {
-      node,
-      reason: 'no node that has the data pool is connected',
-    });
+    throw new NodeAway(
+      nodeId ?? '',
+      new VirtkeepError('node_unreachable', { node, reason: 'no node that has the data pool is connected' }),
+    );
   }
 
   /** The nodes besides this one that have the pool, be they reachable or not. */
