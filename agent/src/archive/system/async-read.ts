@@ -6,7 +6,7 @@ import { closeSync, constants, openSync } from 'node:fs';
 import { arch } from 'node:process';
 import koffi from 'koffi';
 import { DATA_ALIGN } from '../format/layout.ts';
-import { readNothingAhead } from './syscalls.ts';
+import { pageSize, readNothingAhead } from './syscalls.ts';
 
 /** asm/unistd.h; there is no function for them in libc. The first four differ, the last is of Linux 6.5. */
 const SYSCALLS: Partial<Record<NodeJS.Architecture, Record<keyof Kernel, number>>> = {
@@ -37,29 +37,39 @@ const READ = 0;
 /** struct cachestat_range, struct cachestat: linux/mman.h; the first number of the latter is that of cached pages. */
 const CACHE_RANGE_BYTES = 16;
 const CACHE_STAT_BYTES = 40;
-const PAGE = 4096;
 /** To begin takes a third of a millisecond, and rarely more. */
 const SLOW_MS = 3;
-const MOST_SLOW = 4;
+const MOST_DOUBTS = 4;
+const { EINTR } = koffi.os.errno as { EINTR: number };
 
 /** One read at a time. Whoever has begun one must take its end before the memory is used for anything else. */
 export class AsyncReader {
   readonly #fd: number;
   readonly #directFd: number;
   readonly #context: bigint;
+  /** The kernel is told where it is by a number alone, for which nobody would keep it. */
+  readonly #block = Buffer.alloc(IOCB.bytes);
+  readonly #list = Buffer.alloc(8);
   #wantedBytes: number | undefined;
-  /** So many in a row took long to begin. */
-  #slow = 0;
+  #isSlow = false;
+  /** So many reads in a row took long to begin, or failed. */
+  #doubts = 0;
 
   private constructor(fd: number, directFd: number, context: bigint) {
     this.#fd = fd;
     this.#directFd = directFd;
     this.#context = context;
+    this.#block.writeUInt16LE(READ, IOCB.opcode);
+    this.#block.writeUInt32LE(directFd, IOCB.fd);
+    this.#list.writeBigUInt64LE(addressOf(this.#block));
   }
 
-  /** @returns undefined where the kernel, or the file system, has no such reads */
+  /**
+   * From then on the kernel reads nothing ahead of what this open file is asked for: it would be in its cache when its turn comes.
+   * @returns undefined where the kernel or the file system has no such reads, or they are forbidden, or too many are open
+   */
   static open(fd: number): AsyncReader | undefined {
-    if (!kernel() || cachedBytes(fd, 0, PAGE) < 0) return undefined;
+    if (!kernel() || cachedBytes(fd, 0, DATA_ALIGN) < 0) return undefined;
     let directFd: number;
     try {
       directFd = openSync(`/proc/self/fd/${fd}`, constants.O_RDONLY | constants.O_DIRECT);
@@ -71,36 +81,31 @@ export class AsyncReader {
       closeSync(directFd);
       return undefined;
     }
-    // what the kernel reads ahead would be in its cache when its turn comes
     readNothingAhead(fd);
     return new AsyncReader(fd, directFd, context.readBigUInt64LE());
   }
 
-  /** False once it has shown that the file system reads before it says that it has begun (btrfs what it compressed, ZFS). */
+  /** False once it has shown that such reads fail here, or that the file system reads before it says that it has begun (btrfs what it compressed, ZFS). */
   get isOfUse(): boolean {
-    return this.#slow < MOST_SLOW;
+    return this.#doubts < MOST_DOUBTS;
   }
 
   /**
    * Begins to read.
-   * @param into page-aligned, as are the offset and the length
+   * @param into page-aligned memory that does not move and stays until the end, as the ring's does; the offset and the length are
+   * multiples of a page, too
    * @returns false: nothing has begun; what is in memory already, or cannot be read so, is read as ever
    */
   begin(into: Buffer, offset: number): boolean {
     if (!this.isOfUse) return false;
     if (offset % DATA_ALIGN !== 0 || into.length % DATA_ALIGN !== 0) return false;
     if (cachedBytes(this.#fd, offset, into.length) > into.length / 2) return false;
-    const block = Buffer.alloc(IOCB.bytes);
-    block.writeUInt16LE(READ, IOCB.opcode);
-    block.writeUInt32LE(this.#directFd, IOCB.fd);
-    block.writeBigUInt64LE(addressOf(into), IOCB.buffer);
-    block.writeBigUInt64LE(BigInt(into.length), IOCB.length);
-    block.writeBigInt64LE(BigInt(offset), IOCB.offset);
-    const list = Buffer.alloc(8);
-    list.writeBigUInt64LE(addressOf(block));
+    this.#block.writeBigUInt64LE(addressOf(into), IOCB.buffer);
+    this.#block.writeBigUInt64LE(BigInt(into.length), IOCB.length);
+    this.#block.writeBigInt64LE(BigInt(offset), IOCB.offset);
     const startedMs = performance.now();
-    if (call('submit', this.#context, 1, list) !== 1) return false;
-    this.#slow = performance.now() - startedMs > SLOW_MS ? this.#slow + 1 : 0;
+    if (call('submit', this.#context, 1, this.#list) !== 1) return false;
+    this.#isSlow = performance.now() - startedMs > SLOW_MS;
     this.#wantedBytes = into.length;
     return true;
   }
@@ -110,17 +115,20 @@ export class AsyncReader {
     const wanted = this.#wantedBytes;
     if (wanted === undefined) return false;
     const event = Buffer.alloc(EVENT.bytes);
-    // a signal may end the wait, and not the read
-    while (call('getEvents', this.#context, 1, 1, event, null) !== 1);
+    while (call('getEvents', this.#context, 1, 1, event, null) !== 1)
+      // what cannot be waited for still writes to the memory, which nobody takes from a thread that has ended
+      if (koffi.errno() !== EINTR) process.exit(1);
     this.#wantedBytes = undefined;
-    return event.readBigInt64LE(EVENT.result) === BigInt(wanted);
+    const isThere = event.readBigInt64LE(EVENT.result) === BigInt(wanted);
+    this.#doubts = isThere && !this.#isSlow ? 0 : this.#doubts + 1;
+    return isThere;
   }
 
   /** Waits as `end`. */
   close(): void {
     this.end();
     closeSync(this.#directFd);
-    // the kernel takes its time, for which nobody waits
+    // the kernel takes its time (25 ms), which is a thread of libuv's
     kernel()!.destroy.async(SYSCALLS[arch]!.destroy, this.#context, () => {});
   }
 }
@@ -139,10 +147,13 @@ function kernel(): Kernel | undefined {
   return found;
 }
 
+/** Bytes of a page of this machine. */
+let pageBytes = 0;
+
 const call = (name: keyof Kernel, ...values: unknown[]): number =>
   Number(kernel()![name](SYSCALLS[arch]![name], ...values));
 
-/** Where memory is that does not move. */
+/** Where memory is, which the caller has to keep: nobody else does so for a number. */
 const addressOf = (memory: Buffer): bigint => koffi.address(memory as never) as bigint;
 
 /** Bytes of a range that are in the page cache; below zero where nobody can tell. */
@@ -152,5 +163,6 @@ function cachedBytes(fd: number, offset: number, lengthBytes: number): number {
   range.writeBigUInt64LE(BigInt(lengthBytes), 8);
   const stat = Buffer.alloc(CACHE_STAT_BYTES);
   if (call('cacheStat', fd, range, stat, 0) !== 0) return -1;
-  return Number(stat.readBigUInt64LE()) * PAGE;
+  pageBytes ||= pageSize();
+  return Number(stat.readBigUInt64LE()) * pageBytes;
 }

@@ -14,6 +14,7 @@ const fallocate = libc.func('int fallocate(int fd, int mode, int64_t offset, int
 const syncRange = libc.func(
   'int sync_file_range(int fd, int64_t offset, int64_t length, unsigned int flags)',
 );
+const sysconf = libc.func('long sysconf(int name)');
 const madvise = libc.func('int madvise(void *address, size_t length, int advice)');
 const memcpy = libc.func('void *memcpy(void *to, void *from, size_t count)');
 const fadvise = libc.func('int posix_fadvise(int fd, int64_t offset, int64_t length, int advice)');
@@ -30,6 +31,8 @@ const COLLAPSE_RANGE = 0x08;
 const SYNC_WRITE = 2;
 /** asm-generic/mman-common.h */
 const MEMORY_DONTNEED = 4;
+/** _SC_PAGESIZE: bits/confname.h */
+const PAGE_SIZE_NAME = 30;
 const ADVICE_RANDOM = 1;
 const ADVICE_WILLNEED = 3;
 const ADVICE_DONTNEED = 4;
@@ -59,8 +62,11 @@ export function copyShared(to: Uint8Array, from: Uint8Array): void {
   else memcpy(to, from, from.length);
 }
 
-/** Gives the pages of page-aligned memory back, which reads as zeros then; that of its own of a process, which nobody uses at the moment. */
+/** Gives the pages of page-aligned memory back, which reads as zeros then: private anonymous memory that no thread is using. */
 export const releasePages = (memory: Buffer): void => void madvise(memory, memory.length, MEMORY_DONTNEED);
+
+/** Bytes of a page of memory. */
+export const pageSize = (): number => Number(sysconf(PAGE_SIZE_NAME));
 
 /** Size of a file or block device. */
 export const sizeOf = (fd: number): number => Number(lseek(fd, 0, SEEK_END));
@@ -178,7 +184,7 @@ export async function isLocked(fd: number, type: 'shared' | 'exclusive', range: 
 export const willNeed = (fd: number, offset: number, lengthBytes: number): void =>
   void fadvise(fd, offset, lengthBytes, ADVICE_WILLNEED);
 
-/** Has the kernel read no more of an open file than it is asked for. */
+/** Has the kernel read no more of an open file than it is asked for, as long as that is open. */
 export const readNothingAhead = (fd: number): void => void fadvise(fd, 0, 0, ADVICE_RANDOM);
 
 /** Drops clean cached pages of a range, so that a backup does not push the guests' pages out of memory. */

@@ -137,6 +137,9 @@ class ReadAhead {
     if (this.#async && index + ring.raws < this.#run.blockCount && ring.mayRead(this.next)) {
       this.#ranges = this.#holes.ranges(this.next);
       this.#isBegun = this.#begin(this.next, this.#ranges);
+      // what lies in several pieces goes through the kernel's cache
+      if (!this.#isBegun && this.#ranges.length > 0)
+        willNeed(this.#run.source.fd, this.#offsetOf(this.next), BLOCK_BYTES);
     }
     return read;
   }
@@ -144,7 +147,7 @@ class ReadAhead {
   #take(index: number, ranges: Range[]): Read {
     const isBegun = this.#isBegun || this.#begin(index, ranges);
     this.#isBegun = false;
-    // what the kernel reads ahead would be in its cache when it is to be read past that
+    // what the kernel reads further ahead would be in its cache when it is to be read past that
     if (!isBegun || !this.#async!.end()) return readBlock(this.#run, index, ranges, !this.#async?.isOfUse);
     return isZero(ring.raw(index), blockLength(this.#run.source.lengthBytes, index)) ? undefined : ranges;
   }
@@ -155,11 +158,11 @@ class ReadAhead {
     const raw = ring.raw(index);
     raw.fill(0, 0, range.start);
     raw.fill(0, range.end);
-    const { offset } = this.#run.source;
-    return this.#async.begin(
-      raw.subarray(range.start, range.end),
-      offset + index * BLOCK_BYTES + range.start,
-    );
+    return this.#async.begin(raw.subarray(range.start, range.end), this.#offsetOf(index) + range.start);
+  }
+
+  #offsetOf(index: number): number {
+    return this.#run.source.offset + index * BLOCK_BYTES;
   }
 
   /** Waits for what was begun. */

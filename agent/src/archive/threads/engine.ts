@@ -59,9 +59,14 @@ function startCrew(count: number): Crew {
 }
 
 function takeCrew(count: number): Crew {
+  const crew = restedCrew(count) ?? startCrew(count);
   working += 1;
+  return crew;
+}
+
+function restedCrew(count: number): Crew | undefined {
   const at = resting.findIndex(crew => crew.workers.length === count && isAlive(crew));
-  if (at === -1) return startCrew(count);
+  if (at === -1) return undefined;
   const crew = resting.splice(at, 1)[0]!;
   clearTimeout(crew.timer);
   for (const thread of threadsOf(crew)) thread.hold(true);
@@ -87,7 +92,7 @@ async function dismiss(crew: Crew): Promise<void> {
 }
 
 async function endCrew(crew: Crew): Promise<void> {
-  // a thread that died may have left a read behind that still writes there
+  // a thread that died may have left a read behind that still writes there (and its context, which ends with the process)
   const isKept = isAlive(crew);
   await Promise.all(threadsOf(crew).map(thread => thread.stop()));
   if (isKept) giveRingMemory(crew.memory);

@@ -39,7 +39,7 @@ export interface RingMemory {
 
 /** Made by the main thread alone: each thread has this module. */
 let zeros: SharedArrayBuffer | undefined;
-/** Written at once; more would keep the sequencer from giving slots back for longer. */
+/** What is copied there is written at once; more would keep the sequencer from giving slots back for longer. */
 const OUTPUT_BYTES = MiB;
 
 /**
@@ -83,13 +83,13 @@ export interface Range {
   end: number;
 }
 
-/** What a block worker hands to the sequencer beside the bytes in the slot. */
+/** What a block worker hands to the sequencer beside the bytes. */
 export interface BlockResult {
-  /** All zeros: the slot's bytes are not set. */
+  /** All zeros: its bytes are not set. */
   zero: boolean;
   /** Bytes in the compressed area; 0 when not compressing. */
   compressedBytes: number;
-  /** Parts of the block that hold data, in order; the rest is zeros (and is set in the slot when hashing). */
+  /** Parts of the block that hold data, in order; the rest is zeros (and is set when hashing). */
   ranges: Range[];
 }
 
@@ -126,7 +126,7 @@ export class Ring {
     return this.#control[SLOTS]!;
   }
 
-  /** Buffers for uncompressed blocks in the present run: as many slots, or more. */
+  /** Buffers for uncompressed blocks in the present run: as many as slots, or one more. */
   get raws(): number {
     return this.#control[RAWS]!;
   }
