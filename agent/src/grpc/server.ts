@@ -3,6 +3,7 @@ import type { ServerInterceptor } from '@grpc/grpc-js';
 import { withTimeout } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { errorServerMiddleware } from '@virtkeep/shared/grpc-status';
+import { joinHostPort } from '@virtkeep/shared/host-port';
 import type { Logger } from '@virtkeep/shared/log';
 import { MiB } from '@virtkeep/shared/units';
 import { type CompatServiceDefinition, createServer, type ServiceImplementation } from 'nice-grpc';
@@ -96,8 +97,7 @@ export async function startGrpcServer(options: {
     for (const name of ['', ...names]) health.setStatus(healthy ? 'healthy' : 'unhealthy', name);
   };
   setHealthy(false);
-  const host = options.address.includes(':') ? `[${options.address}]` : options.address;
-  const port = await server.listen(`${host}:${options.port}`, options.credentials);
+  const port = await server.listen(joinHostPort(options.address, options.port), options.credentials);
   return {
     port,
     setHealthy,

@@ -203,8 +203,3 @@ function checkAddress(text: string): string {
   }
   return hostPort(host, port);
 }
-
-/** The host of a `host:port`, without the brackets of IPv6. */
-export function hostOf(address: string): string {
-  return address.slice(0, address.lastIndexOf(':')).replace(/^\[|\]$/g, '');
-}

@@ -1,6 +1,8 @@
 /** The nodes: enrolment, marks, removal. */
+
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
+import { splitHostPort } from '@virtkeep/shared/host-port';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { NodeLinks } from '../../agents/links.ts';
 import type { CertificateAuthority } from '../../pki/index.ts';
@@ -15,7 +17,6 @@ import {
   type EnrolmentRequest,
   type EnrolmentTicket,
   forgetEnrolmentsOf,
-  hostOf,
   makeEnrolment,
   redeemEnrolment,
 } from './enrolment.ts';
@@ -262,7 +263,7 @@ export class NodeService {
       verbose_name,
       description: row.description,
       status,
-      management_ip: hostOf(row.address),
+      management_ip: splitHostPort(row.address).host,
       version: info?.version ?? '',
       cpu_count,
       memory_count,

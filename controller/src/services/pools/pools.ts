@@ -244,8 +244,8 @@ export class PoolService {
     };
     const [found] = usable.sort((a, b) => rank(a) - rank(b));
     if (found !== undefined) return found;
-    const nodeId =
-      [...views.keys()].find(id => this.#dependencies.links.isExpected(id)) ?? [...views.keys()][0];
+    const nodeIds = [...views.keys()];
+    const nodeId = nodeIds.find(id => this.#dependencies.links.isExpected(id)) ?? nodeIds[0];
     const node = this.#dependencies.inventory.nodes.get(nodeId ?? '')?.row.verbose_name ?? '';
     if (connected.length > 0) throw new VirtkeepError('pool_not_active', { pool: row.verbose_name, node });
     throw new NodeAway(

@@ -151,9 +151,7 @@ export class NodeTasks {
     try {
       this.#dependencies.links.clients(nodeId);
     } catch (error) {
-      throw isVirtkeepError(error) && error.msgKey === 'node_unreachable'
-        ? new NodeAway(nodeId, error)
-        : error;
+      throw hasKey(error, 'node_unreachable') ? new NodeAway(nodeId, error) : error;
     }
   }
 
