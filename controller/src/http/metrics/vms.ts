@@ -21,17 +21,17 @@ export const VM_FAMILIES: readonly Family<VmMeasures>[] = [
   {
     name: 'virtkeep_vm_last_backup_duration_seconds',
     help: 'How long the last backup of the whole VM took that succeeded',
-    value: ({ lastBackup }) => seconds(lastBackup.duration_ms),
+    value: ({ lastBackup }) => seconds(lastBackup?.durationMs ?? null),
   },
   {
     name: 'virtkeep_vm_last_backup_read_bytes',
     help: 'Bytes of disks and memory that the last backup of the whole VM went through, holes included',
-    value: ({ lastBackup }) => lastBackup.bytes_read,
+    value: ({ lastBackup }) => lastBackup?.bytesRead ?? null,
   },
   {
     name: 'virtkeep_vm_last_backup_written_bytes',
     help: 'By how much the archive of the VM grew with its last backup of the whole VM',
-    value: ({ lastBackup }) => lastBackup.bytes_written,
+    value: ({ lastBackup }) => lastBackup?.bytesWritten ?? null,
   },
 ];
 

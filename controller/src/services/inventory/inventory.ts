@@ -116,7 +116,7 @@ export class Inventory {
       // the text that all of a node have in common
       const nodeId = this.nodes.get(row.node_id)?.row.id ?? row.node_id;
       const { conflict } = this.#homeOf(new Map(this.#copies.get(id)).set(nodeId, kept), { nodeId, ranOn });
-      this.domains.set(id, new DomainEntry(kept, { nodeId, firstSeen, modified, ranOn, conflict }));
+      this.domains.set(kept.id, new DomainEntry(kept, { nodeId, firstSeen, modified, ranOn, conflict }));
     }
     for (const row of await this.#store.pools()) this.pools.set(row.id, { row, views: new Map() });
     for (const view of await this.#store.poolViews()) {
@@ -299,8 +299,13 @@ export class Inventory {
     return this.#oneByOne.run(domain.id, async () => {
       const report = this.#reports(domain.id).get(nodeId);
       if (report && domain.revision < report.domain.revision) return;
-      await this.#takeDomain(nodeId, new KeptDomain(domain));
+      await this.#takeDomain(nodeId, this.#kept(domain));
     });
+  }
+
+  /** A report. It has the id as the text that is kept already: each report brings a text of its own, and who keeps an id would keep that. */
+  #kept(domain: Domain): KeptDomain {
+    return new KeptDomain({ ...domain, id: this.domains.ownId(domain.id) });
   }
 
   #takeDomain(nodeId: string, kept: KeptDomain): Promise<void> {
@@ -327,7 +332,7 @@ export class Inventory {
       async () => {
         const settled: Settled[] = [];
         for (const domain of domains) {
-          const reports = this.#reports(domain.id).set(nodeId, new KeptDomain(domain));
+          const reports = this.#reports(domain.id).set(nodeId, this.#kept(domain));
           if (reports.size > 1) await this.#settleDomain(domain.id, reports);
           else settled.push(this.#settled(domain.id, reports));
         }
@@ -355,7 +360,7 @@ export class Inventory {
     const difference = isSame ? differenceOf(before.kept, kept) : 'domain';
     const modified = difference === 'domain' || !before ? now : before.modified;
     const facts = { nodeId, firstSeen: before?.firstSeen ?? now, modified, ranOn, conflict };
-    return { id, before, entry: new DomainEntry(kept, facts), difference };
+    return { id: before?.id ?? kept.id, before, entry: new DomainEntry(kept, facts), difference };
   }
 
   async #put(settled: readonly Settled[]): Promise<void> {

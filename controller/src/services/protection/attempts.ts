@@ -19,27 +19,29 @@ interface EndedTask {
   entities: readonly TaskEntity[];
 }
 
-/** As metrics have it of the last backup that succeeded. */
-export type LastBackup = Pick<BackupAttemptRow, 'succeeded' | 'duration_ms' | 'bytes_read' | 'bytes_written'>;
-
-interface KnownAttempt {
-  row: BackupAttemptRow;
-  /** The same for the rules, which are asked for all VMs at once. */
-  attempt: EndedAttempt;
+/** Of the last backup that succeeded; null: not known. */
+export interface LastBackup {
+  durationMs: number | null;
+  bytesRead: number | null;
+  bytesWritten: number | null;
 }
 
-const NO_BACKUP: LastBackup = { succeeded: null, duration_ms: null, bytes_read: null, bytes_written: null };
+/** What is in memory for each VM: of a hundred thousand nothing is kept twice. */
+export type KnownAttempt = EndedAttempt & LastBackup;
 
 export class BackupAttempts {
   readonly #db: Database;
+  readonly #ownId: (domainId: string) => string;
   readonly #known = new Map<string, KnownAttempt>();
   readonly #turns = new KeyedQueue();
   /** What backups under way have read so far, and what they have written whose tasks are about to end; by task. */
   readonly #read = new Map<string, number>();
   readonly #written = new Map<string, number>();
 
-  constructor(db: Database) {
+  /** @param ownId the text of an id that is kept elsewhere anyway */
+  constructor(db: Database, ownId: (domainId: string) => string) {
     this.#db = db;
+    this.#ownId = ownId;
   }
 
   /** Reads what was known before the restart, and notes what has ended and is not. */
@@ -90,7 +92,8 @@ export class BackupAttempts {
     for (const task of tasks) {
       const domainId = domainOf(task);
       if (domainId === undefined || saysNothing(task)) continue;
-      const before = rows.get(domainId) ?? this.#known.get(domainId)?.row;
+      const written = rows.get(domainId);
+      const before = written ? knownOf(written) : this.#known.get(domainId);
       // what is noted later ended later, whatever its time says: the clock may have been ahead when another one ended
       rows.set(domainId, this.#rowOf(domainId, task.row, before));
     }
@@ -114,7 +117,7 @@ export class BackupAttempts {
     return rows.keys();
   }
 
-  #rowOf(domainId: string, task: TaskRow, before: LastBackup = NO_BACKUP): BackupAttemptRow {
+  #rowOf(domainId: string, task: TaskRow, before: KnownAttempt | undefined): BackupAttemptRow {
     const { id } = task;
     const bytes = { read: this.#read.get(id) ?? null, written: this.#written.get(id) ?? null };
     return rowOf(domainId, task, { ...bytes, before });
@@ -132,25 +135,19 @@ export class BackupAttempts {
     this.#written.set(taskId, bytes);
   }
 
-  of(domainId: string): EndedAttempt | null {
-    return this.#known.get(domainId)?.attempt ?? null;
+  /** Null: none has ended. */
+  of(domainId: string): KnownAttempt | null {
+    return this.#known.get(domainId) ?? null;
   }
 
   #keep(row: BackupAttemptRow): void {
-    const { domain_id: id, finished, failed, error_text: text, succeeded } = row;
-    const lastSuccess = succeeded === null ? null : Date.parse(succeeded);
-    const attempt = { ended: Date.parse(finished), failed: failed === 1, error: text ?? '', lastSuccess };
-    this.#known.set(id, { row, attempt });
+    this.#known.set(this.#ownId(row.domain_id), knownOf(row));
   }
 
-  lastBackup(domainId: string): LastBackup {
-    return this.#known.get(domainId)?.row ?? NO_BACKUP;
-  }
-
-  /** Forgets VMs that nobody knows any more, when their last backup ended before this. */
-  async prune(before: string, isKnown: (domainId: string) => boolean): Promise<void> {
-    for (const [id, { row }] of [...this.#known]) {
-      if (row.finished >= before || isKnown(id)) continue;
+  /** Forgets VMs that nobody knows any more, when their last backup ended before this, in ms since 1970. */
+  async prune(beforeMs: number, isKnown: (domainId: string) => boolean): Promise<void> {
+    for (const [id, { ended }] of [...this.#known]) {
+      if (ended >= beforeMs || isKnown(id)) continue;
       await this.#db.deleteFrom('backup_attempts').where('domain_id', '=', id).execute();
       this.#known.delete(id);
     }
@@ -163,16 +160,29 @@ const domainOf = ({ entities }: EndedTask): string | undefined =>
 /** What is done with a part of the VM is told of no whole backup. */
 const saysNothing = ({ row }: EndedTask): boolean => row.status === 'CANCELED' || row.leaves_out === 1;
 
+function knownOf(row: BackupAttemptRow): KnownAttempt {
+  return {
+    ended: Date.parse(row.finished),
+    failed: row.failed === 1,
+    error: row.error_text ?? '',
+    lastSuccess: row.succeeded === null ? null : Date.parse(row.succeeded),
+    durationMs: row.duration_ms,
+    bytesRead: row.bytes_read,
+    bytesWritten: row.bytes_written,
+  };
+}
+
 function rowOf(
   domain_id: string,
   task: TaskRow,
-  { read, written, before }: { read: number | null; written: number | null; before: LastBackup },
+  {
+    read,
+    written,
+    before,
+  }: { read: number | null; written: number | null; before: KnownAttempt | undefined },
 ): BackupAttemptRow {
   const finished = task.finished_time ?? new Date().toISOString();
   const error = errorOfRow(task);
-  const { duration_ms, bytes_read, bytes_written } = before;
-  // it had ended by then, whatever a clock that was ahead has said
-  const succeeded = before.succeeded !== null && before.succeeded > finished ? finished : before.succeeded;
   const attempt = {
     domain_id,
     finished,
@@ -180,7 +190,14 @@ function rowOf(
     error_key: error?.msg_key ?? null,
     error_text: error?.detail ?? null,
   };
-  if (attempt.failed) return { ...attempt, succeeded, duration_ms, bytes_read, bytes_written };
+  if (attempt.failed)
+    return {
+      ...attempt,
+      succeeded: succeededBy(before?.lastSuccess ?? null, finished),
+      duration_ms: before?.durationMs ?? null,
+      bytes_read: before?.bytesRead ?? null,
+      bytes_written: before?.bytesWritten ?? null,
+    };
   return {
     ...attempt,
     succeeded: finished,
@@ -188,4 +205,9 @@ function rowOf(
     bytes_read: read,
     bytes_written: written,
   };
+}
+
+/** It had ended by then, whatever a clock that was ahead has said. */
+function succeededBy(lastSuccess: number | null, finished: string): string | null {
+  return lastSuccess === null ? null : new Date(Math.min(lastSuccess, Date.parse(finished))).toISOString();
 }

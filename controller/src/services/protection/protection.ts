@@ -79,7 +79,7 @@ export interface VmMeasures {
   state: ProtectionState;
   /** As the verdict has it, in ms since 1970. */
   lastGood: number | null;
-  lastBackup: LastBackup;
+  lastBackup: LastBackup | null;
 }
 
 type GoodPoints = Pick<ProtectionFacts, 'lastGood' | 'lastPartial'>;
@@ -143,8 +143,8 @@ export class ProtectionService {
   constructor(dependencies: ProtectionDependencies) {
     this.#dependencies = dependencies;
     this.#now = dependencies.now ?? Date.now;
-    this.attempts = new BackupAttempts(dependencies.db);
     const { domains, nodes } = dependencies.inventory;
+    this.attempts = new BackupAttempts(dependencies.db, id => domains.ownId(id));
     const lastGood = (entry: DomainEntry) => this.#points.get(entry.id)?.lastGood ?? null;
     const severity = (entry: DomainEntry) => SEVERITY.indexOf(this.state(entry.id));
     this.#lists = new OrderedThings({
@@ -186,6 +186,7 @@ export class ProtectionService {
   /** Reads what was known before the restart; the inventory is loaded already. */
   async load(): Promise<void> {
     const { db, inventory, keepDays } = this.#dependencies;
+    const { domains } = inventory;
     const rows = await this.#goodFiles(inventory.orphanedPools)
       .select(({ fn }) => [
         'domain_id',
@@ -196,12 +197,11 @@ export class ProtectionService {
       .groupBy('domain_id')
       .execute();
     for (const { domain_id: id, ...times } of rows)
-      if (id !== null && times.newest !== null) this.#points.set(id, goodPoints(times));
+      if (id !== null && times.newest !== null) this.#points.set(domains.ownId(id), goodPoints(times));
     for (const { domain_id: id } of await db.selectFrom('protection_exclusions').selectAll().execute())
       this.#excluded.add(id);
     await this.attempts.load();
-    const before = new Date(this.#now() - keepDays() * DAY_MS).toISOString();
-    await this.attempts.prune(before, id => inventory.domains.has(id));
+    await this.attempts.prune(this.#now() - keepDays() * DAY_MS, id => domains.has(id));
   }
 
   /** The backup files of these VMs have changed. */
@@ -209,7 +209,7 @@ export class ProtectionService {
     for (const id of domainIds) {
       // a pool that comes or goes has files of thousands
       await shareLoop();
-      await this.#turns.run(id, () => this.#readPoint(id));
+      await this.#turns.run(id, () => this.#readPoint(this.#dependencies.inventory.domains.ownId(id)));
     }
   }
 
@@ -235,7 +235,8 @@ export class ProtectionService {
 
   /** Its row is written already. */
   async taskEnded({ row }: { row: Pick<TaskRow, 'name'> }): Promise<void> {
-    if (row.name === BACKUP) await this.attempts.note(id => this.#tell(id));
+    if (row.name === BACKUP)
+      await this.attempts.note(id => this.#tell(this.#dependencies.inventory.domains.ownId(id)));
   }
 
   /** Something has become known of a VM. */
@@ -498,7 +499,7 @@ export class ProtectionService {
         node: this.#nodeName(nodeId),
         state: stateNow(this.#factsOf(id), now),
         lastGood: this.#points.get(id)?.lastGood ?? null,
-        lastBackup: this.attempts.lastBackup(id),
+        lastBackup: this.attempts.of(id),
       };
     }
   }
