@@ -97,7 +97,7 @@ export class Client {
     if (answer.status >= 200 && answer.status < 300) return (answer.text ? JSON.parse(answer.text) : {}) as T;
     const seconds = Number(answer.headers['retry-after']);
     const retryAfterMs = seconds >= 0 ? seconds * 1000 : undefined;
-    throw new CliError(errorText(answer), exitCodeFor(answer.status), retryAfterMs);
+    throw refusal(answer, retryAfterMs);
   }
 
   /**
@@ -119,7 +119,7 @@ export class Client {
       return { status: 206, length: 0, tag: from.tag, stream: Readable.from([]) };
     }
     const text = await this.#reach(request, () => this.#http.text(stream));
-    throw new CliError(errorText({ status, text }), exitCodeFor(status));
+    throw refusal({ status, text });
   }
 
   /** Creates an upload (tus). @returns its path */
@@ -164,7 +164,7 @@ export class Client {
     };
     const { status, headers, text } = await this.#reach(request, () => this.#http.send(request));
     if (status >= 200 && status < 300) return headers;
-    throw new CliError(errorText({ status, text }), exitCodeFor(status));
+    throw refusal({ status, text });
   }
 
   #headers(): Record<string, string> {
@@ -210,19 +210,31 @@ function buildUrl(base: string, path: string, query: Query): URL {
   return url;
 }
 
-function errorText(answer: Answer): string {
+function refusal({ status, text }: Answer, retryAfterMs?: number): CliError {
+  const told = errorText(text);
+  if (told !== '') return new CliError(told, exitCodeFor(status), retryAfterMs);
+  // a proxy before a controller that is restarted answers so
+  const exitCode = status === 502 ? ExitCode.unreachable : exitCodeFor(status);
+  return new CliError(
+    `Something before the controller answered with HTTP status ${status}.`,
+    exitCode,
+    retryAfterMs,
+  );
+}
+
+/** Empty when it is not the controller's. */
+function errorText(text: string): string {
   try {
-    const { errors, detail } = JSON.parse(answer.text) as {
+    const { errors, detail } = JSON.parse(text) as {
       errors?: { code: string; detail: string }[];
       detail?: string;
     };
     const texts = errors?.map(error => `${clean(error.detail)} (${error.code})`);
     if (texts?.length) return texts.join('\n');
-    if (detail) return clean(detail);
+    return clean(detail ?? '');
   } catch {
-    // Not JSON: something between us and the controller answered.
+    return '';
   }
-  return `The controller answered with HTTP status ${answer.status}.`;
 }
 
 function describe(error: NodeJS.ErrnoException): string {

@@ -84,10 +84,18 @@ const goesOn = (id: string): string =>
   `The task ${id} goes on. Follow it with "virtkeep tasks wait ${id}", cancel it with "virtkeep tasks cancel ${id}".`;
 
 /**
- * Follows a task to its end. Ctrl-C stops following, not the task.
+ * Follows a task to its end, and tells what people should know beside it. Ctrl-C stops following, not the task.
  * @throws CliError with the task's error when it fails, is cancelled or lost; unreachable when nobody says any more how it goes
  */
 export async function follow(client: Client, id: string, quiet = false): Promise<Task> {
+  const task = await atEnd(client, id, quiet);
+  const { message } = task.detail;
+  if (message !== '') note(`warning: ${clean(message)}`);
+  if (task.status === 'SUCCESS') return task;
+  throw endError(task);
+}
+
+async function atEnd(client: Client, id: string, quiet: boolean): Promise<Task> {
   const reporter = quiet ? undefined : process.stderr.isTTY ? terminalReporter() : plainReporter();
   const interrupted = () => {
     reporter?.stop();
@@ -99,8 +107,7 @@ export async function follow(client: Client, id: string, quiet = false): Promise
     for (let poll = FIRST_POLL_MS; ; poll = slower(poll)) {
       const task = await patientlyGet(client, id);
       reporter?.update(task);
-      if (task.status === 'SUCCESS') return task;
-      if (task.status !== 'IN_PROGRESS') throw endError(task);
+      if (task.status !== 'IN_PROGRESS') return task;
       await sleep(poll);
     }
   } finally {
@@ -134,6 +141,11 @@ function endError(task: Task): CliError {
     return new CliError(
       `${task.verbose_name}: the node is gone, the outcome is not known.`,
       ExitCode.unreachable,
+    );
+  if (task.status === 'PARTIAL')
+    return new CliError(
+      `${task.verbose_name}: succeeded in part. What of it did not, "virtkeep tasks list --parent ${task.id}" shows.`,
+      ExitCode.failed,
     );
   // the first three digits of a code are the HTTP status: the same exit code as if the request had been refused at once
   const exitCode = task.error ? exitCodeFor(Number(task.error.code.slice(0, 3))) : ExitCode.failed;

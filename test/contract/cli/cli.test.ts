@@ -151,6 +151,43 @@ describe('virtkeep command', () => {
     expect((await run(['tasks', 'wait', TASK])).code).toBe(code);
   });
 
+  test.each([[[]], [['--json']]])(
+    'what people should know of one that succeeded is told on stderr %j',
+    async options => {
+      const detail = { ...task('SUCCESS').detail, message: 'The guest could not be quiesced.' };
+      script = () => ({ body: task('SUCCESS', { detail }) });
+      const { code, stdout, stderr } = await run(['tasks', 'wait', TASK, ...options]);
+      expect(code).toBe(0);
+      expect(stderr).toContain('warning: The guest could not be quiesced.\n');
+      expect(stdout).not.toContain('warning');
+    },
+  );
+
+  test('of one that succeeded in part is told what did not, and how to see it', async () => {
+    const detail = { ...task('PARTIAL').detail, message: 'web2 is gone.' };
+    script = () => ({ body: task('PARTIAL', { detail }) });
+    const { code, stderr } = await run(['tasks', 'wait', TASK]);
+    expect(code).toBe(1);
+    expect(stderr).toContain('warning: web2 is gone.\n');
+    expect(stderr).toContain(
+      `succeeded in part. What of it did not, "virtkeep tasks list --parent ${TASK}" shows.`,
+    );
+  });
+
+  test('a proxy before a controller that is restarted has not refused anything', async () => {
+    const answers = [502, 200];
+    script = () => {
+      const status = answers.shift()!;
+      return { status, body: status === 200 ? task('SUCCESS') : 'Bad Gateway' };
+    };
+    expect((await run(['tasks', 'wait', TASK])).code).toBe(0);
+    answers.push(502);
+    expect(await run(['nodes'])).toMatchObject({
+      code: 6,
+      stderr: expect.stringContaining('Something before the controller answered with HTTP status 502'),
+    });
+  });
+
   test('a task refused by the state of the thing gives the exit code of a conflict', async () => {
     script = () => ({ body: task('FAILED', { error: { code: '40915', detail: 'it is running' } }) });
     expect((await run(['tasks', 'wait', TASK])).code).toBe(5);

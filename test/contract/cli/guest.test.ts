@@ -38,6 +38,8 @@ let commands: Record<string, Command>;
 let posted: Posted[];
 let asked: { command: string; fargs: Fargs; timeout: number | undefined }[];
 let result: object;
+/** What the task tells beside its result. */
+let remark: string;
 let child: ChildProcess;
 
 beforeAll(async () => {
@@ -55,6 +57,7 @@ beforeEach(() => {
   posted = [];
   asked = [];
   result = {};
+  remark = '';
 });
 afterAll(async () => {
   await new Promise(resolve => server.close(resolve));
@@ -73,7 +76,9 @@ function answerTo(
   }
   if (path.endsWith('/response/')) return { answer: { response: result } };
   if (path.startsWith('/api/tasks/'))
-    return { answer: { id: TASK, verbose_name: 'Act', status: 'SUCCESS', detail: { phase: '' } } };
+    return {
+      answer: { id: TASK, verbose_name: 'Act', status: 'SUCCESS', detail: { phase: '', message: remark } },
+    };
   if (path.startsWith('/api/domains/?'))
     return { answer: { count: 1, results: [{ id: VM, verbose_name: 'web' }] } };
   return { answer: result };
@@ -385,7 +390,7 @@ describe('operations', () => {
         restart: true,
       },
       { domain: 'ad.example.com', computer_name: 'W', restarted: true, warnings: ['look at SELinux'] },
-      'joined ad.example.com as W, restarted\nwarning: look at SELinux',
+      'joined ad.example.com as W, restarted',
     ],
     [
       ['join-domain', 'web', 'ad.example.com', '--login', 'me', '--no-install', '--no-restart'],
@@ -468,6 +473,18 @@ describe('operations', () => {
     const out = await act(args, stdin);
     expect(posted).toEqual([{ path: `/api/domains/${VM}/${path}/?async=1`, body }]);
     expect(out).toBe(`web: ${text}\n`);
+  });
+
+  test('what people should know beside the result is told as a warning', async () => {
+    result = { domain: 'ad.example.com', computer_name: 'W', restarted: true, warnings: ['look at SELinux'] };
+    remark = 'look at \u001b[2JSELinux';
+    const { code, stderr } = await run(
+      ['vm', 'join-domain', 'web', 'ad.example.com', '--login', 'me'],
+      'secret',
+    );
+    expect(code).toBe(0);
+    expect(stderr.match(/^warning: look at .*SELinux$/gm)).toHaveLength(1);
+    expect(stderr).not.toContain('\u001b');
   });
 
   test('no password is an argument', async () => {

@@ -88,6 +88,26 @@ test('a file makes them, and makes nothing when it is applied again', async () =
   expect((await schedule(['apply', '-f', '-'], exported.stdout)).stdout).toBe('= nightly\n= weekly\n');
 });
 
+test('an export names what there is not; an application tells what it has done before it is refused', async () => {
+  const run = (argv: string[], input?: string) =>
+    virtkeep({ url, token: rest.tokens.operator }, ['schedule', ...argv], { input });
+  expect(await run(['export', 'nigthly'])).toMatchObject({
+    code: 4,
+    stdout: '',
+    stderr: expect.stringContaining('There is no scheduled task "nigthly".'),
+  });
+  const [{ id }] = JSON.parse((await schedule(['list', '--json'])).stdout) as [{ id: string }];
+  expect((await schedule(['export', id])).stdout).toContain('verbose_name: nightly');
+  const files = ['good', 'bad', 'never'].map(
+    name => `  - {verbose_name: ${name}, all: true, periodicity: ${name === 'bad' ? 'never' : 'daily'}}\n`,
+  );
+  const applied = await run(['apply', '-f', '-'], `schedules:\n${files.join('')}`);
+  expect(applied).toMatchObject({ code: 2, stderr: expect.stringMatching(/^virtkeep: bad: .*periodicity/m) });
+  expect(applied.stdout).toMatch(/^\+ good\n/);
+  expect(applied.stdout).not.toMatch(/^. (bad|never)/m);
+  await schedule(['remove', 'good']);
+});
+
 test('everybody sets their own password, who knows the present one', async () => {
   const login = async (username: string, password: string) =>
     (await rest.call('POST', '/auth/', { as: null, body: { username, password } })).body.token;

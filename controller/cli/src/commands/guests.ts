@@ -42,8 +42,6 @@ async function operate(command: Command, vm: string, { path, body, tell }: Guest
     if (json) return printJson(task);
     const { response } = await client.get<{ response: Json }>(`/api/tasks/${task.id}/response/`);
     print(clean(`${domain.verbose_name}: ${tell(response)}`));
-    for (const warning of (response.warnings as string[] | undefined) ?? [])
-      print(clean(`warning: ${warning}`));
   });
 }
 

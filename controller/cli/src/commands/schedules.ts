@@ -310,13 +310,17 @@ function addFiles(schedule: Command): void {
     .option('--dry-run', 'only print what would change')
     .action(async ({ file, dryRun }: { file: string; dryRun?: boolean }, command: Command) => {
       const schedules = readSchedules(textOf(file));
+      const json = isJson(command);
       const changes = await withClient(async client => {
         const found = await changesOf(client, schedules);
-        if (!dryRun) for (const change of found) await carryOut(client, change);
+        for (const change of found) {
+          if (!dryRun) await carryOut(client, change);
+          // each at once: one that is refused ends the command, and people see what was done before
+          if (!json) printChange(change);
+        }
         return found;
       });
-      if (isJson(command)) return printJson(changes.map(({ settings: _settings, ...told }) => told));
-      for (const change of changes) printChange(change);
+      if (json) printJson(changes.map(({ settings: _settings, ...told }) => told));
     });
 }
 

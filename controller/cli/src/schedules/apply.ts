@@ -3,7 +3,7 @@ import { parse, stringify } from 'yaml';
 import type { Client, Json } from '../client.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 import type { Named } from '../resolve.ts';
-import { Names, withIds } from './names.ts';
+import { Names, scheduleOf, withIds } from './names.ts';
 
 /** What a record has beside the settings. */
 const NO_SETTINGS = [
@@ -28,10 +28,10 @@ export interface Change {
   id: string | undefined;
 }
 
-/** All scheduled tasks, or these, with names instead of ids. */
+/** All scheduled tasks, or these, with names instead of ids. @throws CliError not_found */
 export async function exported(client: Client, names: readonly string[]): Promise<string> {
   const all = await client.all<Named>('/api/scheduled-tasks/', { all_content: 1 });
-  const chosen = names.length === 0 ? all : all.filter(one => names.includes(one.verbose_name));
+  const chosen = names.length === 0 ? all : names.map(name => scheduleOf(all, name));
   const known = await Names.of(client);
   return stringify({ schedules: chosen.map(one => known.in(settingsOf(one))) });
 }
@@ -78,11 +78,20 @@ export async function changesOf(client: Client, schedules: readonly Json[]): Pro
   return changes;
 }
 
-export async function carryOut(client: Client, { kind, settings, id, differences }: Change): Promise<void> {
-  if (kind === 'new') await client.post('/api/scheduled-tasks/', settings);
-  if (kind !== 'changed') return;
+/** @throws CliError that names the scheduled task */
+export async function carryOut(
+  client: Client,
+  { name, kind, settings, id, differences }: Change,
+): Promise<void> {
+  if (kind === 'same') return;
   const changed = Object.fromEntries(differences.map(({ field }) => [field, settings[field]]));
-  await client.put(`/api/scheduled-tasks/${id}/`, changed);
+  try {
+    if (kind === 'new') await client.post('/api/scheduled-tasks/', settings);
+    else await client.put(`/api/scheduled-tasks/${id}/`, changed);
+  } catch (error) {
+    if (error instanceof CliError) error.message = `${name}: ${error.message}`;
+    throw error;
+  }
 }
 
 /** Options are one setting: what is not named among them is not set. */

@@ -79,7 +79,11 @@ export class Names {
 
 /** By its name or id. @throws CliError */
 export async function resolveSchedule(client: Client, nameOrId: string): Promise<Named> {
-  const all = await client.all<Named>('/api/scheduled-tasks/');
+  return scheduleOf(await client.all<Named>('/api/scheduled-tasks/'), nameOrId);
+}
+
+/** One of these, by its name or id. @throws CliError */
+export function scheduleOf(all: readonly Named[], nameOrId: string): Named {
   const found = all.find(one => one.id === nameOrId.toLowerCase() || one.verbose_name === nameOrId);
   if (!found) throw new CliError(`There is no scheduled task "${nameOrId}".`, ExitCode.notFound);
   return found;

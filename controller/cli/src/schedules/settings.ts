@@ -57,7 +57,10 @@ export function withSettings(command: Command): Command {
     .option('--monthly <day@time>', 'as 1@02:00, last@02:00, first-sun@02:00')
     .option('--once <date>', 'at this instant, as 2026-03-01T02:00')
     .option('--cron <expression>', 'minute, hour, day, month, weekday')
-    .option('--zone <zone>', 'time zone, as Europe/Berlin (default: that of this machine)')
+    .option(
+      '--zone <zone>',
+      'time zone, as Europe/Berlin (default: that of the task, of a new one that of this machine)',
+    )
     .option('--start <date>', 'not before')
     .option('--skip-missed', 'a run that was missed is not made up for')
     .option('--pool <pool>', "data pool for the files (default: the base data pool of each VM's node)")
@@ -126,7 +129,7 @@ export function settingsOf(options: SettingOptions, before: Json = {}): Json {
     ...(chosen ? selection : {}),
     exclude_entities: options.exclude,
     exclude_tags: options.excludeTag,
-    ...timingOf(options, new Date()),
+    ...timingOf(options, new Date(), before),
     missed_run: options.skipMissed ? 'skip' : undefined,
     ...(Object.keys(backup).length > 0
       ? { options: { ...((before.options ?? {}) as Json), ...backup } }

@@ -1,4 +1,4 @@
-import { expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { timingOf, weekdaysOf } from './timing.ts';
 
 const now = new Date('2026-03-28T12:00:00Z');
@@ -32,6 +32,52 @@ test.each([
   expect(timingOf({ ...options, zone }, now)).toEqual({ time_zone: zone, ...settings });
 });
 
+const berlin = (time: string) => new Date(`${time}+02:00`).toISOString();
+
+test.each([
+  [{ daily: '02:00', start: '2026-05-10' }, '2026-05-10T02:00'],
+  [{ daily: '02:00', start: '2026-05-10T02:00' }, '2026-05-10T02:00'],
+  [{ daily: '02:00', start: '2026-05-10T03:00' }, '2026-05-11T02:00'],
+  [{ weekly: 'sun@23:00', start: '2026-05-09T22:30:00Z' }, '2026-05-10T23:00'],
+  [{ hourly: '6', start: '2026-05-10 00:15' }, '2026-05-10T00:15'],
+  [{ cron: '0 3 * * *', start: '2026-05-10' }, '2026-05-10T00:00'],
+  [{ once: '2026-05-10T02:00' }, '2026-05-10T02:00'],
+  [{ once: '2026-05-10T02:00+04:00' }, '2026-05-10T00:00'],
+])('%j begins in the zone, and at its time of day', (options, start) => {
+  expect(timingOf({ ...options, zone }, now).start_date).toBe(berlin(start));
+});
+
+describe('of a task that is changed', () => {
+  const before = { periodicity: 'daily', start_date: berlin('2026-04-01T02:30'), time_zone: zone };
+
+  test.each([
+    ['2026-05-10', '2026-05-10T02:30'],
+    ['2026-05-10T12:00', '2026-05-11T02:30'],
+  ])('a later start, %s, leaves its time of day', (start, first) => {
+    expect(timingOf({ start }, now, before)).toEqual({ start_date: berlin(first) });
+  });
+
+  test('a start that is the time of its run replaces it', () => {
+    const start = '2026-05-10T12:00';
+    expect(timingOf({ start }, now, { ...before, periodicity: 'once' })).toEqual({
+      start_date: berlin(start),
+    });
+  });
+
+  test('its zone holds, unless another one is given', () => {
+    expect(timingOf({ daily: '04:00' }, now, before)).toEqual({
+      periodicity: 'daily',
+      time_zone: zone,
+      start_date: berlin('2026-03-29T04:00'),
+    });
+    expect(timingOf({ daily: '04:00', zone: 'UTC' }, now, before).time_zone).toBe('UTC');
+  });
+
+  test('a cron expression goes when it is due otherwise', () => {
+    expect(timingOf({ hourly: '6' }, now, { ...before, periodicity: 'cron' })).toMatchObject({ cron: '' });
+  });
+});
+
 test('without an option nothing is said of when', () => {
   expect(timingOf({}, now)).toEqual({});
 });
@@ -44,6 +90,8 @@ test.each([
   [{ monthly: '32@02:00' }],
   [{ daily: '02:00', cron: '* * * * *' }],
   [{ start: 'soon' }],
+  [{ start: '1 March 2026' }],
+  [{ start: '2026-13-01' }],
 ])('%j is none', options => {
   expect(() => timingOf({ ...options, zone }, now)).toThrow();
 });

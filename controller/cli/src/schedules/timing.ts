@@ -1,5 +1,5 @@
 /** When a scheduled task is due, from the options that people give; pure. */
-import { ZoneTime } from '@virtkeep/shared/zone-time';
+import { type WallTime, ZoneTime } from '@virtkeep/shared/zone-time';
 import type { Json } from '../client.ts';
 import { CliError, ExitCode } from '../exit-codes.ts';
 
@@ -34,32 +34,61 @@ export function weekdaysOf(text: string): string[] {
   });
 }
 
-/** The settings that say when; none when no option does. @throws CliError */
-export function timingOf(options: TimingOptions, now: Date): Json {
+/** What a task is set to already; only what says when it is due. */
+export interface PresentTiming {
+  periodicity?: string;
+  start_date?: string;
+  time_zone?: string;
+}
+
+/** The settings that say when; none when no option does. @param before of the task that is changed @throws CliError */
+export function timingOf(options: TimingOptions, now: Date, before: PresentTiming = {}): Json {
   const given = KINDS.filter(kind => options[kind] !== undefined);
   if (given.length > 1) throw usage(`Give one of --${given.join(' and --')}.`);
   const [kind] = given;
-  const zone = options.zone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const zone = options.zone ?? before.time_zone ?? Intl.DateTimeFormat().resolvedOptions().timeZone;
   const named = options.zone === undefined && kind === undefined ? {} : { time_zone: zone };
-  if (kind === undefined) return { ...named, ...startOf(options.start) };
-  return { periodicity: kind, ...named, ...RULES[kind](options, zone, now), ...startOf(options.start) };
+  if (kind === undefined) return { ...named, ...laterStart(options.start, zone, before) };
+  const start = options.start === undefined ? undefined : instantOf(options.start, zone);
+  const noCron = before.periodicity === 'cron' && kind !== 'cron' ? { cron: '' } : {};
+  return { periodicity: kind, ...noCron, ...named, ...RULES[kind](options, { zone, start, now }) };
 }
 
-type Rule = (options: TimingOptions, zone: string, now: Date) => Json;
+/** Of a task that stays as it is otherwise. At what time of day it runs says its start, and is no other by a later one. */
+function laterStart(
+  text: string | undefined,
+  zone: string,
+  { periodicity, start_date, time_zone = zone }: PresentTiming,
+): Json {
+  if (text === undefined) return {};
+  const start = instantOf(text, zone);
+  const hasTimeOfDay = periodicity === 'daily' || periodicity === 'weekly' || periodicity === 'monthly';
+  if (!hasTimeOfDay || !start_date) return startAt(start);
+  return startAt(nextTime(zoneOf(time_zone).wallTime(Date.parse(start_date)), zone, start));
+}
+
+interface When {
+  zone: string;
+  /** Nothing is due before; ms since 1970. */
+  start: number | undefined;
+  now: Date;
+}
+
+type Rule = (options: TimingOptions, when: When) => Json;
 
 const RULES: Record<(typeof KINDS)[number], Rule> = {
-  once: ({ once }) => startOf(once),
-  hourly: ({ hourly }) => ({ every: hourly === true ? 1 : Number(hourly) }),
-  daily: ({ daily }, zone, now) => at(daily!, zone, now),
-  weekly: ({ weekly }, zone, now) => {
+  once: ({ once }, { zone }) => startAt(instantOf(once!, zone)),
+  hourly: ({ hourly }, { start }) => ({ every: hourly === true ? 1 : Number(hourly), ...startAt(start) }),
+  daily: ({ daily }, when) => at(daily!, when),
+  weekly: ({ weekly }, when) => {
     const [days, time] = parts(weekly!, 'sun,wed@02:00');
-    return { weekdays: weekdaysOf(days), ...at(time, zone, now) };
+    return { weekdays: weekdaysOf(days), ...at(time, when) };
   },
-  monthly: ({ monthly }, zone, now) => {
+  monthly: ({ monthly }, when) => {
     const [day, time] = parts(monthly!, '1@02:00, last@02:00 or first-sun@02:00');
-    return { ...monthDay(day), ...at(time, zone, now) };
+    return { ...monthDay(day), ...at(time, when) };
   },
-  cron: ({ cron }) => ({ cron: cron! }),
+  cron: ({ cron }, { start }) => ({ cron: cron!, ...startAt(start) }),
 };
 
 function parts(text: string, example: string): [string, string] {
@@ -78,22 +107,21 @@ function monthDay(text: string): Json {
   return { month_day: day, weekdays: [] };
 }
 
-/** The next time that the zone's clocks show this. */
-function at(time: string, zone: string, now: Date): Json {
+/** The next time from its start on that the zone's clocks show this. */
+function at(time: string, { zone, start, now }: When): Json {
   const match = TIME.exec(time);
   if (!match) throw usage(`"${time}" is no time of day, as 02:00.`);
+  return startAt(
+    nextTime({ hour: Number(match[1]), minute: Number(match[2]) }, zone, start ?? now.getTime()),
+  );
+}
+
+/** ms since 1970. */
+function nextTime({ hour, minute }: Pick<WallTime, 'hour' | 'minute'>, zone: string, from: number): number {
   const clocks = zoneOf(zone);
-  const today = clocks.wallTime(now.getTime());
-  const on = (days: number) =>
-    clocks.instantOf({
-      ...today,
-      day: today.day + days,
-      hour: Number(match[1]),
-      minute: Number(match[2]),
-      second: 0,
-    });
-  const next = on(0) > now.getTime() ? on(0) : on(1);
-  return { start_date: new Date(next).toISOString() };
+  const today = clocks.wallTime(from);
+  const on = (days: number) => clocks.instantOf({ ...today, day: today.day + days, hour, minute, second: 0 });
+  return on(0) >= from ? on(0) : on(1);
 }
 
 function zoneOf(zone: string): ZoneTime {
@@ -104,9 +132,20 @@ function zoneOf(zone: string): ZoneTime {
   }
 }
 
-function startOf(text: string | undefined): Json {
-  if (text === undefined) return {};
-  const time = new Date(text);
-  if (Number.isNaN(time.getTime())) throw usage(`"${text}" is no date and time, as 2026-03-01T02:00.`);
-  return { start_date: time.toISOString() };
+const LOCAL_DATE = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?$/;
+const DATE_WITH_OFFSET = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*(?:Z|[+-]\d\d:?\d\d)$/i;
+
+/** ms since 1970. Without an offset it is a date and time of the zone. */
+function instantOf(text: string, zone: string): number {
+  const isLocal = LOCAL_DATE.test(text);
+  // as if the zone were UTC, which its clocks then show
+  const read = isLocal
+    ? Date.parse(`${text.replace(' ', 'T')}${text.length > 10 ? '' : 'T00:00'}Z`)
+    : Date.parse(text);
+  if (Number.isNaN(read) || !(isLocal || DATE_WITH_OFFSET.test(text)))
+    throw usage(`"${text}" is no date and time, as 2026-03-01T02:00.`);
+  return isLocal ? zoneOf(zone).instantOf(new ZoneTime('UTC').wallTime(read)) : read;
 }
+
+const startAt = (instant: number | undefined): Json =>
+  instant === undefined ? {} : { start_date: new Date(instant).toISOString() };

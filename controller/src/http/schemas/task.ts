@@ -93,7 +93,9 @@ export const TaskRecordSchema = record(
         bytes_done: described(Bytes, 'bytes that are done in this step'),
         bytes_total: described(Bytes, 'of so many bytes; 0: not known'),
         rate: Type.Integer({ minimum: 0, description: 'bytes per second' }),
-        message: text('what else there is to say'),
+        message: text(
+          'what else there is to say; at the end: what went otherwise than asked for, what was left',
+        ),
         steps: Type.Array(
           part({
             phase: text('its name'),

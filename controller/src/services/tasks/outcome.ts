@@ -4,6 +4,7 @@ import type { TaskRow } from '../../store/schema.ts';
 import type { NewEvent } from '../journal/events.ts';
 import { errorOfRow, type KeptError, type TaskDetail, type TaskEntity, taskError } from './record.ts';
 
+/** `message` is of all of them what people should know beside it: what went otherwise than asked for, what was left behind. */
 export type TaskSuccess = { status: 'SUCCESS' | 'PARTIAL'; result?: unknown; message?: string };
 
 export type TaskOutcome =
@@ -27,7 +28,8 @@ export function finishedRow(row: TaskRow, outcome: TaskOutcome): TaskRow {
     detail_json: JSON.stringify({
       ...detail,
       rate: 0,
-      message: outcome.message ?? detail.message,
+      // what it was about when it ended says a step
+      message: outcome.message ?? '',
     }),
   };
 }
@@ -43,26 +45,23 @@ function outcomeError(outcome: TaskOutcome): KeptError | null {
   }
 }
 
-/** The event that tells of an outcome. */
+/** The event that tells of an outcome, with what people should know beside it. @param row as `finishedRow` made it */
 export function taskEvent(row: TaskRow, entities: TaskEntity[]): NewEvent {
-  const error = errorOfRow(row);
-  const words = {
-    SUCCESS: 'succeeded',
-    PARTIAL: 'succeeded in part',
-    FAILED: 'failed',
-    CANCELED: 'was cancelled',
-  };
+  const error = row.status === 'FAILED' ? errorOfRow(row)?.detail : undefined;
+  const { message } = JSON.parse(row.detail_json) as TaskDetail;
   return {
-    type:
-      row.status === 'FAILED'
-        ? ('error' as const)
-        : row.status === 'SUCCESS'
-          ? ('info' as const)
-          : ('warning' as const),
-    message: `${row.verbose_name} ${words[row.status as keyof typeof words]}`,
-    detailMessage: row.status === 'FAILED' ? (error?.detail ?? '') : '',
+    type: row.status === 'FAILED' ? 'error' : row.status === 'SUCCESS' && message === '' ? 'info' : 'warning',
+    message: `${row.verbose_name} ${WORDS[row.status as keyof typeof WORDS]}`,
+    detailMessage: [error, message].filter(Boolean).join(' '),
     user: row.username,
     taskId: row.id,
     entities,
   };
 }
+
+const WORDS = {
+  SUCCESS: 'succeeded',
+  PARTIAL: 'succeeded in part',
+  FAILED: 'failed',
+  CANCELED: 'was cancelled',
+};
