@@ -14,18 +14,20 @@ import { AGENT_VERSION } from './version.ts';
 const USAGE = `virtkeep-agent ${AGENT_VERSION}
 
 usage: virtkeep-agent [serve] --config FILE
-       virtkeep-agent enroll --config FILE --controller https://HOST:PORT --token -
+       virtkeep-agent enroll --config FILE --controller https://HOST:PORT --token - [--ca FILE|system]
        virtkeep-agent unsettled --config FILE    (operations that a stopped agent has not ended or undone; nothing when all is well)
        virtkeep-agent --version | --help
 
 The token is read from the environment variable VIRTKEEP_ENROLL_TOKEN, or from standard input. Given as an argument it
-stands in every list of processes.
+stands in every list of processes. --ca names who signed the certificate that the controller shows, where that is not
+its own authority: a file of certificates, or system for those that this machine trusts.
 `;
 
 const OPTIONS = {
   config: { type: 'string', short: 'c' },
   controller: { type: 'string' },
   token: { type: 'string' },
+  ca: { type: 'string' },
   version: { type: 'boolean' },
   help: { type: 'boolean', short: 'h' },
 } as const;
@@ -48,7 +50,7 @@ async function runCommand(argv: string[]): Promise<void> {
   }
   if (!values.controller || !values.token)
     throw new UsageError('enroll needs --controller and --token - (see --help)');
-  await enrolCommand(config, values.controller, values.token);
+  await enrolCommand(config, { controller: values.controller, token: values.token, ca: values.ca });
 }
 
 function parse(argv: string[]) {
@@ -64,12 +66,16 @@ function parse(argv: string[]) {
   }
 }
 
-async function enrolCommand(config: AgentConfig, controller: string, tokenArgument: string): Promise<void> {
+async function enrolCommand(
+  config: AgentConfig,
+  { controller, token, ca }: { controller: string; token: string; ca: string | undefined },
+): Promise<void> {
   // not loaded by the service: it holds 6 MiB
   const { enrol } = await import('./enroll/enroll.ts');
   const identity = await enrol({
     controller,
-    token: readToken(tokenArgument),
+    token: readToken(token),
+    ca,
     nodeId: config.node_id ?? (await hostUuid(config)),
     hostname: hostname(),
     address: config.advertise.address,

@@ -1,16 +1,20 @@
 import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { getCACertificates } from 'node:tls';
 import { ConfigError } from '@virtkeep/shared/config';
 import { reasonOf } from '@virtkeep/shared/errors';
 import { z } from 'zod';
+import { postJson, type Voucher } from './controller-request.ts';
 import { type Identity, storeIdentity, toIdentity } from './identity.ts';
 import { newKeyRequest } from './key-request.ts';
-import { postJsonPinned } from './pinned-request.ts';
 import { parseToken } from './token.ts';
 
 export interface EnrolOptions {
   /** https://host:port of the controller. */
   controller: string;
   token: string;
+  /** Who signed the certificate that the controller shows: a file of authorities, or `system`; undefined: the controller's own authority. */
+  ca: string | undefined;
   nodeId: string;
   hostname: string;
   /** Where the controller will reach this agent. */
@@ -34,7 +38,7 @@ export async function enrol(options: EnrolOptions): Promise<Identity> {
   const token = parseToken(options.token);
   const url = controllerUrl(options.controller);
   const { keyPem, csrPem } = await newKeyRequest(options.nodeId, options.hostname);
-  const { status, body } = await postJsonPinned(url, token.caFingerprint, {
+  const { status, body } = await postJson(url, voucherOf(options.ca, token.caFingerprint), {
     token: token.text,
     csr_pem: csrPem,
     node_id: options.nodeId,
@@ -52,6 +56,17 @@ export async function enrol(options: EnrolOptions): Promise<Identity> {
   const identity = checkAnswer(answer.data, keyPem, token.caFingerprint, options.nodeId);
   await storeIdentity(options.directory, identity);
   return identity;
+}
+
+/** The node's certificate comes from the authority of the token in either case (`checkAnswer`). */
+function voucherOf(ca: string | undefined, fingerprint: string): Voucher {
+  if (ca === undefined) return { fingerprint };
+  if (ca === 'system') return { authorities: getCACertificates('system') };
+  try {
+    return { authorities: [readFileSync(ca, 'utf8')] };
+  } catch (error) {
+    throw new ConfigError(`the authorities in ${ca} cannot be read: ${reasonOf(error)}`);
+  }
 }
 
 function controllerUrl(text: string): URL {

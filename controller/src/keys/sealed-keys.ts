@@ -11,7 +11,8 @@ import { KEY_NAMES, type KeyName, type Keys, keyFiles } from './keys.ts';
 import { Sealer } from './sealing.ts';
 
 const KEY_BYTES = 32;
-const COPY_IT = 'copy it from a controller that uses the same database (setting cluster.key_file)';
+const COPY_IT =
+  'copy it from a controller that uses the same database (setting cluster.key_file); when none has it any more, docs/lost-controller.md says how to go on';
 
 /**
  * Opens the keys in the database. The first controller makes the file of the sealing key, and brings what its state directory has from

@@ -1,13 +1,17 @@
 /** Enrolment: the agent's command against an HTTPS server that signs with the controller's own code. */
 
-import { statSync } from 'node:fs';
+import { statSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from '@jest/globals';
 import { newId } from '@virtkeep/shared/ids';
 import { loadIdentity } from '../../../agent/src/enroll/identity.ts';
-import { type CertificateAuthority, issueServerCertificate } from '../../../controller/src/pki/authority.ts';
+import {
+  type CertificateAuthority,
+  type IssuedCertificate,
+  issueServerCertificate,
+} from '../../../controller/src/pki/authority.ts';
 import { signNodeRequest } from '../../../controller/src/pki/csr.ts';
 import { AgentChild, AgentHome } from './agent-child.ts';
 import { newAuthority } from './pki.ts';
@@ -18,6 +22,7 @@ const SECRET = 'c2VjcmV0LXNlY3JldC1zZWNyZXQ';
 const NODE_ID = newId();
 
 let ca: CertificateAuthority;
+let own: IssuedCertificate;
 let server: Server;
 let home: AgentHome;
 let requests: Record<string, unknown>[];
@@ -25,7 +30,7 @@ let answer: (request: Record<string, string>) => Promise<[number, object]>;
 
 beforeAll(async () => {
   ca = await newAuthority();
-  const own = await issueServerCertificate(ca, ['localhost', '127.0.0.1']);
+  own = await issueServerCertificate(ca, ['localhost', '127.0.0.1']);
   server = createServer({ key: own.privateKeyPem, cert: own.chainPem }, (request, response) => {
     const chunks: Buffer[] = [];
     request.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -62,15 +67,15 @@ function sign(request: Record<string, string>): Promise<string> {
 }
 
 async function enrol(
-  options: { url?: string; token?: string } = {},
+  options: { url?: string; token?: string; more?: string[] } = {},
 ): Promise<AgentChild & { code: number | string }> {
   const {
     url = `https://localhost:${(server.address() as AddressInfo).port}`,
     token = `${SECRET}.${ca.fingerprint}`,
+    more = [],
   } = options;
-  const child = new AgentChild(['enroll', '--config', home.config, '--controller', url, '--token', '-'], {
-    VIRTKEEP_ENROLL_TOKEN: token,
-  });
+  const args = ['enroll', '--config', home.config, '--controller', url, '--token', '-', ...more];
+  const child = new AgentChild(args, { VIRTKEEP_ENROLL_TOKEN: token });
   return Object.assign(child, { code: await child.exited });
 }
 
@@ -99,6 +104,34 @@ test('a server without the pinned certificate gets nothing', async () => {
   expect(child.code).toBe(78);
   expect(child.text).toContain('not the controller that made this token');
   expect(requests).toEqual([]);
+});
+
+test('one that shows a certificate of another authority is believed when that is named', async () => {
+  const other = await newAuthority();
+  const file = join(home.directory, 'other.pem');
+  writeFileSync(file, other.certificatePem);
+  const shown = await issueServerCertificate(other, ['localhost']);
+  server.setSecureContext({ key: shown.privateKeyPem, cert: shown.chainPem });
+  try {
+    const unknown = await enrol();
+    expect(unknown.text).toContain('name that: --ca FILE, or --ca system');
+    const strangers = await enrol({ more: ['--ca', 'system'] });
+    expect([unknown.code, strangers.code, requests]).toEqual([78, 78, []]);
+    const child = await enrol({ more: ['--ca', file] });
+    expect(child.text).toContain(`Enrolled as node ${NODE_ID}`);
+    expect(child.code).toBe(0);
+    // whoever the certificate for clients is of, that of the node is of the authority in the token
+    const elsewhere = await enrol({ more: ['--ca', file], token: `${SECRET}.${other.fingerprint}` });
+    expect(elsewhere.text).toContain('its CA is not the one in the token');
+  } finally {
+    server.setSecureContext({ key: own.privateKeyPem, cert: own.chainPem });
+  }
+});
+
+test('authorities that cannot be read', async () => {
+  const child = await enrol({ more: ['--ca', '/nowhere.pem'] });
+  expect([child.code, requests]).toEqual([78, []]);
+  expect(child.text).toContain('/nowhere.pem cannot be read');
 });
 
 test('the host name is checked too', async () => {

@@ -27,7 +27,7 @@ export function addNodes(program: Command): void {
       // a name alone would lose what is shown this once
       if (isJson(command) && outputForm() !== 'name') return printJson(made);
       note(
-        `good until ${made.expires_on}; on the node: virtkeep-agent enroll --controller URL --token - < token`,
+        `good until ${made.expires_on}; on the node: virtkeep-agent enroll --config /etc/virtkeep/agent.yaml --controller URL --token - < token`,
       );
       print(String(made.token));
     });

@@ -1,7 +1,8 @@
 /**
- * One HTTPS request to a server known only by the fingerprint of its CA. First a bare handshake shows the chain that
- * the server presents; the pinned certificate out of it becomes the only trusted root of the second connection, which
- * then is verified in full, host name included, before the secret is sent.
+ * One HTTPS request to a controller, verified in full, host name included, before the secret is sent. The controller's own authority is known
+ * only by its fingerprint: a bare handshake shows the chain that the server presents, and the certificate of that fingerprint becomes the
+ * only root that the second connection trusts. One that shows a certificate of somebody else's, or stands behind a proxy that does, is
+ * verified by the authorities that people name.
  */
 import { createHash } from 'node:crypto';
 import { connect, type DetailedPeerCertificate } from 'node:tls';
@@ -19,9 +20,12 @@ export interface JsonAnswer {
   body: unknown;
 }
 
-/** @throws ConfigError when the server cannot be reached, is not the pinned one, or does not answer JSON. */
-export async function postJsonPinned(url: URL, fingerprint: string, body: object): Promise<JsonAnswer> {
-  const ca = await fetchPinnedCa(url, fingerprint);
+/** Who vouches for the server: authorities, PEM, or the one of this SHA-256 fingerprint (lower-case hex) in the chain that it presents. */
+export type Voucher = { authorities: string[] } | { fingerprint: string };
+
+/** @throws ConfigError when the server cannot be reached, is not the one that is vouched for, or does not answer JSON. */
+export async function postJson(url: URL, voucher: Voucher, body: object): Promise<JsonAnswer> {
+  const ca = 'fingerprint' in voucher ? await fetchPinnedCa(url, voucher.fingerprint) : voucher.authorities;
   const { status, text } = await post(url, ca, JSON.stringify(body));
   try {
     return { status, body: JSON.parse(text) as unknown };
@@ -37,7 +41,8 @@ async function fetchPinnedCa(url: URL, fingerprint: string): Promise<string> {
   if (!pinned) {
     throw new ConfigError(
       `the server at ${url.host} is not the controller that made this token: no certificate in its chain has the ` +
-        'fingerprint in the token. Nothing was sent to it.',
+        'fingerprint in the token. Nothing was sent to it. If it shows a certificate of another authority (tls.mode files, ' +
+        'or a proxy before it), name that: --ca FILE, or --ca system.',
     );
   }
   const base64 = pinned.toString('base64').replace(/.{64}/g, '$&\n').trim();
@@ -77,7 +82,7 @@ function chainOf(leaf: DetailedPeerCertificate): Buffer[] {
   return chain;
 }
 
-async function post(url: URL, ca: string, payload: string): Promise<HttpAnswer> {
+async function post(url: URL, ca: string | string[], payload: string): Promise<HttpAnswer> {
   const client = new HttpClient({
     agent: { ca },
     idleTimeoutMs: TIMEOUT_MS,
