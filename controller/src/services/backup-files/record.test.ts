@@ -112,6 +112,47 @@ describe('a file seen on its pool', () => {
     expect(rowOfFile(file({ hashed: true, size: 11n }), before, undefined, NOW).status).toBe('ACTIVE');
   });
 
+  test('stays damaged after a failed verification wherever it lies, and whoever tells of it', () => {
+    const fresh = rowOfFile(
+      file({ hashed: true, archiveId: 'a', states: [at(1)] }),
+      undefined,
+      undefined,
+      NOW,
+    );
+    const hash_sum = { ...detailsOf(fresh).hash_sum!, verified_at: NOW, ok: false };
+    const details = { ...detailsOf(fresh), failed_verification: true, damage: 'a: hash', hash_sum };
+    const before = { ...fresh, status: 'DAMAGED', record_json: JSON.stringify(details) };
+    const archive = { hashed: true, archiveId: 'a', states: [at(1)] };
+    const seen = (part: Partial<BackupFile>) => {
+      const row = rowOfFile(file({ ...archive, ...part }), before, undefined, NOW);
+      const { failed_verification, damage, hash_sum: sum } = detailsOf(row);
+      return [row.status, row.newest_whole_point, failed_verification, damage, sum?.ok];
+    };
+    const damaged = ['DAMAGED', null, true, 'a: hash', false];
+    // another directory of its pool, another pool, the same pool as another node has it
+    expect(seen({ path: '/elsewhere/a.tar' })).toEqual(damaged);
+    expect(seen({ path: '/q/backups/b.tar', poolId: 'q', filename: 'b.tar' })).toEqual(damaged);
+    // one that cannot be read says of no archive that it is it
+    const unread = { archiveId: '', states: [], damage: 'somebody writes it', path: '/elsewhere/a.tar' };
+    expect(seen(unread).slice(0, 3)).toEqual(damaged.slice(0, 3));
+    expect(seen({ path: '/elsewhere/a.tar', size: 11n })[0]).toBe('ACTIVE');
+    // another one of the same size has taken its place
+    expect(seen({ archiveId: 'b' })[0]).toBe('ACTIVE');
+  });
+
+  test('stays proven in whichever directory its pool is, and not where it was copied to since', () => {
+    const fresh = rowOfFile(file({ hashed: true, archiveId: 'a' }), undefined, undefined, NOW);
+    const hash_sum = { ...detailsOf(fresh).hash_sum!, verified_at: NOW, ok: true };
+    const before = { ...fresh, record_json: JSON.stringify({ ...detailsOf(fresh), hash_sum }) };
+    const proven = (part: Partial<BackupFile>) => {
+      const row = rowOfFile(file({ hashed: true, archiveId: 'a', ...part }), before, undefined, NOW);
+      return [row.status, detailsOf(row).hash_sum?.ok];
+    };
+    expect(proven({ path: '/elsewhere/a.tar' })).toEqual(['ACTIVE', true]);
+    expect(proven({ path: '/q/backups/a.tar', poolId: 'q' })).toEqual(['ACTIVE', null]);
+    expect(proven({ path: '/p/backups/b.tar', filename: 'b.tar' })).toEqual(['ACTIVE', null]);
+  });
+
   test('is damaged when it cannot be read, and knows no original when it has none', () => {
     const row = rowOfFile(file({ damage: 'cut short' }), undefined, undefined, NOW);
     expect(row).toMatchObject({ status: 'DAMAGED', domain_id: null });

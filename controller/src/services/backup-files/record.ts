@@ -79,7 +79,7 @@ export interface FileDetails {
   fallback_reason: string;
   /** What is wrong with it, by the scan or by the last verification. */
   damage: string;
-  /** The last verification found it damaged; holds until a better one, or until the file changes. */
+  /** The last verification found it damaged; holds until a better one, or until the file changes, wherever it is moved. */
   failed_verification: boolean;
   template_id: string | null;
   is_template: boolean;
@@ -321,7 +321,7 @@ export function rowOfFile(
   now: string,
 ): FileRow {
   const kept = before && detailsOf(before);
-  const same = before !== undefined && before.size === Number(file.size) && before.path === file.path;
+  const same = before !== undefined && isSameFile(before, kept!, file);
   const unread = before !== undefined && isUnread(file);
   const { archive, ...columns } = unread ? knownContent(before) : contentOf(file, before?.created ?? now);
   // states of the same archive, as they were known
@@ -333,7 +333,10 @@ export function rowOfFile(
   const details: FileDetails = {
     ...archive,
     states: rememberedExclusions(archive.states, former),
-    hash_sum: hashSum(hashed, same ? (kept?.hash_sum ?? null) : null),
+    hash_sum: hashSum(
+      hashed,
+      same && (failedVerification || isAtPlace(before, file)) ? kept!.hash_sum : null,
+    ),
     damage: file.damage || (failedVerification ? (kept?.damage ?? '') : ''),
     failed_verification: failedVerification,
     work: null,
@@ -361,6 +364,19 @@ export function rowOfFile(
   };
   return { ...row, ...pointsOf(row, details), can_be_incremental: Number(extendable(row, domain)) };
 }
+
+/**
+ * Whether the file is as it was, as far as that is told. Its path says nothing: a file may be moved, its pool may get another directory, and
+ * each node that has the pool may have it in another one.
+ */
+function isSameFile(before: FileRow, { archive_id }: FileDetails, file: BackupFile): boolean {
+  const isOther = archive_id !== '' && file.archiveId !== '' && archive_id !== file.archiveId;
+  return before.size === Number(file.size) && !isOther;
+}
+
+/** What was proven of a file that was moved since need not be so where it is now; what was found damaged is no better there. */
+const isAtPlace = (before: FileRow, { poolId, filename }: BackupFile): boolean =>
+  before.pool_id === poolId && before.filename === filename;
 
 /**
  * What a state left out it never gets back: when nobody says so any more (an older agent, which another node may have, or a state of
