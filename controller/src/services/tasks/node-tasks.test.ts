@@ -345,6 +345,43 @@ test('a task that was marked as lost while its node came back goes on', async ()
   expect((await tasks.get(action.taskId)).row.status).toBe('IN_PROGRESS');
 });
 
+test('a task that is lost stays so until its node is connected: none but the loss of that gives it a time again', async () => {
+  const action = newAction();
+  await nodeTasks.start({ ...action, send: async () => running(action.taskId) });
+  known = running(action.taskId);
+  const statusNow = async () => (await tasks.get(action.taskId)).row.status;
+  await tasks.markLost(NODE);
+  isConnected = false;
+  // sessions that end before the inventory has come
+  for (let session = 0; session < 2; session += 1) {
+    await nodeTasks.reattach(NODE, clients);
+    expect(await statusNow()).toBe('LOST');
+  }
+  isConnected = true;
+  await nodeTasks.reattach(NODE, clients);
+  await nodeTasks.connected(NODE);
+  expect(await statusNow()).toBe('IN_PROGRESS');
+});
+
+test('a lost task whose end cannot be written before its node is connected stays lost, and ends later', async () => {
+  const action = newAction();
+  const file = { id: newId(), class: 'file' };
+  nodeTasks.ends.succeeded({ act: async ended => void (await ended.nameEntities([file])) });
+  await nodeTasks.start({ ...action, send: async () => running(action.taskId) });
+  known = { ...succeeded(action.taskId), progress: { phase: 'x' } as never };
+  await tasks.markLost(NODE);
+  isConnected = false;
+  const finish = tasks.finish.bind(tasks);
+  tasks.finish = async () => {
+    throw new VirtkeepError('database_unavailable', { reason: 'test' });
+  };
+  await expect(nodeTasks.reattach(NODE, clients)).rejects.toMatchObject({ msgKey: 'database_unavailable' });
+  expect(await tasks.get(action.taskId)).toMatchObject({ row: { status: 'LOST' }, entities: [file] });
+  tasks.finish = finish;
+  await nodeTasks.reattach(NODE, clients);
+  expect((await tasks.get(action.taskId)).row.status).toBe('SUCCESS');
+});
+
 test('the end of a task that nobody tells again is written later when it cannot be written now', async () => {
   const finish = tasks.finish.bind(tasks);
   const refused: string[] = [];

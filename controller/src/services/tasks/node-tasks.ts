@@ -256,13 +256,15 @@ export class NodeTasks {
   /**
    * Takes over what a node says of an operation; anything not begun here (other services') only has its effects. An end is taken
    * over when the inventory shows it.
+   * @param isBack the node is connected. What is LOST stays so until then: nobody would hear that a session ended before, and so nothing
+   *   would make it LOST again.
    * @throws node_unreachable: the connection ended before
    */
-  apply(nodeId: string, operation: Operation): Promise<void> {
-    return this.#turns.run(operation.id, () => this.#applyNow(nodeId, operation));
+  apply(nodeId: string, operation: Operation, isBack = true): Promise<void> {
+    return this.#turns.run(operation.id, () => this.#applyNow(nodeId, operation, isBack));
   }
 
-  async #applyNow(nodeId: string, operation: Operation): Promise<void> {
+  async #applyNow(nodeId: string, operation: Operation, isBack: boolean): Promise<void> {
     const { tasks } = this.#dependencies;
     const running = operation.state === OperationState.RUNNING ? tasks.running(operation.id) : undefined;
     const task = running ?? (await tasks.find(operation.id));
@@ -280,13 +282,13 @@ export class NodeTasks {
     if (operation.state !== OperationState.RUNNING) await this.#dependencies.clocks.seen(nodeId, operation);
     switch (operation.state) {
       case OperationState.SUCCEEDED:
-        return this.#succeeded(nodeId, operation, task);
+        return this.#succeeded(nodeId, operation, task, isBack);
       case OperationState.FAILED:
       case OperationState.CANCELED:
         if (task) await this.#failNow(task, failureOf(operation));
         return;
       case OperationState.RUNNING:
-        if (task) await this.#goesOn(nodeId, operation);
+        if (task) await this.#goesOn(nodeId, operation, isBack);
         return;
       default:
         return;
@@ -294,9 +296,9 @@ export class NodeTasks {
   }
 
   /** Reads the wish to cancel after the progress is written: it may have come while the task could not be cancelled. */
-  async #goesOn(nodeId: string, operation: Operation): Promise<void> {
+  async #goesOn(nodeId: string, operation: Operation, isBack: boolean): Promise<void> {
     const { id } = operation;
-    await this.#progress(operation);
+    await this.#progress(operation, isBack);
     if (!operation.cancellable || this.#stopping.has(id)) return;
     const { tasks } = this.#dependencies;
     const task = tasks.running(id) ?? (await tasks.find(id));
@@ -307,7 +309,12 @@ export class NodeTasks {
     );
   }
 
-  async #succeeded(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<void> {
+  async #succeeded(
+    nodeId: string,
+    operation: Operation,
+    task: TaskState | undefined,
+    isBack: boolean,
+  ): Promise<void> {
     const result = await this.#take(nodeId, operation, task).catch((error: unknown) => {
       this.#dependencies.log.error('could not take the result of an operation over', {
         operation: operation.id,
@@ -318,14 +325,15 @@ export class NodeTasks {
       return undefined;
     });
     if (!task) return;
-    if (operation.progress) await this.#progress(operation);
+    if (operation.progress) await this.#progress(operation, isBack);
     const message = operation.warnings.join(' ');
     await this.#end(task, { status: 'SUCCESS', result: result ?? resultJson(operation), message });
   }
 
   #take(nodeId: string, operation: Operation, task: TaskState | undefined): Promise<unknown> {
     const nameEntities = async (entities: TaskEntity[]) => {
-      if (task) await this.#dependencies.tasks.update(operation.id, { entities });
+      // its end follows
+      if (task) await this.#dependencies.tasks.update(operation.id, { entities, staysLost: true });
     };
     return this.ends.takeResult({ nodeId, operation, task, nameEntities });
   }
@@ -382,12 +390,15 @@ export class NodeTasks {
     this.#progressListener = listener;
   }
 
-  async #progress(operation: Operation): Promise<void> {
+  async #progress(operation: Operation, isBack: boolean): Promise<void> {
     this.#progressListener(operation);
-    await this.#dependencies.tasks.update(operation.id, progressOf(operation));
+    await this.#dependencies.tasks.update(operation.id, { ...progressOf(operation), staysLost: !isBack });
   }
 
-  /** Compares all open tasks of a node with its journal; called whenever it has come back, and after a restart. */
+  /**
+   * Compares all open tasks of a node with its journal; called whenever it has come back, before it is connected, and after a restart. What
+   * has ended has its end; what is LOST and runs waits for `connected`.
+   */
   async reattach(nodeId: string, clients: AgentClients): Promise<void> {
     for (const task of await this.#dependencies.tasks.unfinished(nodeId)) {
       const { id } = task.row;
@@ -397,13 +408,13 @@ export class NodeTasks {
         continue;
       }
       this.#unsettled.delete(id);
-      await this.#check(task, clients);
+      await this.#check(task, clients, false);
     }
   }
 
   /**
-   * The node is back. What `reattach` has left to a start call that has ended by now is asked for, and so is what was marked as lost between
-   * that and now.
+   * The node is back. What `reattach` has left to a start call that has ended by now is asked for, and so is what is lost: it goes on from
+   * now on.
    */
   async connected(nodeId: string): Promise<void> {
     const isLeft = ([taskId, id]: [string, string]) => id === nodeId && !this.#starting.has(taskId);
@@ -423,17 +434,17 @@ export class NodeTasks {
     }
   }
 
-  async #check(task: TaskState, clients: AgentClients): Promise<void> {
-    if (!(await this.#ask(task, clients))) await this.#failUnknown(task);
+  async #check(task: TaskState, clients: AgentClients, isBack = true): Promise<void> {
+    if (!(await this.#ask(task, clients, isBack))) await this.#failUnknown(task);
   }
 
   /** @returns false when its node does not know it, and never will: a start call that is still on its way is refused */
-  async #ask(task: TaskState, clients: AgentClients): Promise<boolean> {
+  async #ask(task: TaskState, clients: AgentClients, isBack = true): Promise<boolean> {
     const { id, node_id: nodeId } = task.row;
     if (nodeId === null || task.row.is_multitask === 1) return true;
     try {
       const signal = AbortSignal.timeout(ASK_TIMEOUT_MS);
-      await this.apply(nodeId, await clients.operations.get({ id, refuseUnknown: true }, { signal }));
+      await this.apply(nodeId, await clients.operations.get({ id, refuseUnknown: true }, { signal }), isBack);
       return true;
     } catch (error) {
       if (!hasKey(error, 'operation_not_found')) throw error;

@@ -146,6 +146,16 @@ test('a lost task that is heard of goes on', async () => {
   expect((await tasks.get(row.id)).row).toMatchObject({ status: 'IN_PROGRESS', progress: 10 });
 });
 
+test('a lost task of whose node more is known before it is connected stays lost', async () => {
+  const { row } = await create();
+  await tasks.markLost(row.node_id!);
+  await tasks.update(row.id, { progress: 10, staysLost: true });
+  expect((await tasks.get(row.id)).row).toMatchObject({ status: 'LOST', progress: 10 });
+  const { row: other } = await create();
+  await tasks.update(other.id, { staysLost: true });
+  expect((await tasks.get(other.id)).row.status).toBe('IN_PROGRESS');
+});
+
 test('a lost task that is heard of keeps its locks, although somebody releases them just then', async () => {
   const { row } = await create();
   await tasks.markLost(row.node_id!);

@@ -59,6 +59,8 @@ export interface TaskPatch {
   /** Replaces the entities. */
   entities?: TaskEntity[];
   nodeId?: string;
+  /** One that is LOST stays so; by default it is IN_PROGRESS again. */
+  staysLost?: boolean;
 }
 
 /**
@@ -169,7 +171,7 @@ export class TaskService {
     untilStored(end).catch(() => {});
   }
 
-  /** Progress and what became known later. A LOST task that is heard of is IN_PROGRESS again. */
+  /** Progress and what became known later. A LOST task that is heard of is IN_PROGRESS again, unless the patch says otherwise. */
   update(id: string, patch: TaskPatch): Promise<void> {
     return this.#turns.run(id, () => this.#update(id, patch));
   }
@@ -180,7 +182,7 @@ export class TaskService {
     const detail = furtherDetail(JSON.parse(state.row.detail_json) as Partial<TaskDetail>, patch.detail);
     const row: TaskRow = {
       ...state.row,
-      status: 'IN_PROGRESS',
+      status: patch.staysLost ? state.row.status : 'IN_PROGRESS',
       progress: Math.max(state.row.progress, clampProgress(patch.progress ?? 0)),
       detail_json: JSON.stringify(detail),
       verbose_name: patch.verboseName ?? state.row.verbose_name,
