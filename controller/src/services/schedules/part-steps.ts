@@ -1,5 +1,5 @@
 /** Takes parts through the steps of their action (`steps/`), each a row of ordinary tasks, and tries again what may pass. */
-import { ERRORS, hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
+import { ERRORS, type ErrorKey, hasKey, isVirtkeepError, VirtkeepError } from '@virtkeep/shared/errors';
 import { newId } from '@virtkeep/shared/ids';
 import { KeyedQueue } from '@virtkeep/shared/keyed-queue';
 import type { ScheduledPartRow } from '../../store/schema.ts';
@@ -22,6 +22,8 @@ export interface PartStepsDependencies
 
 /** A start that was cut off in the middle, so that its node does not know of it, is made again so often. */
 const MAX_UNKNOWN = 3;
+/** A task that has failed so was never begun: its node does not know of it, or the database broke before it was told. */
+const CUT_OFF: readonly ErrorKey[] = ['operation_unknown', 'database_unavailable'];
 
 export class PartSteps {
   readonly #dependencies: PartStepsDependencies;
@@ -135,7 +137,7 @@ export class PartSteps {
     if (task === undefined) return this.#startTask(part, step, row.task_id);
     if (!isFinal(task.row.status)) return false;
     const ended = endedTask(task);
-    const isCutOff = step.unbegun !== undefined && hasKey(ended.error, 'operation_unknown');
+    const isCutOff = step.unbegun !== undefined && hasKey(ended.error, ...CUT_OFF);
     if (isCutOff && this.#countCutOff(row) <= MAX_UNKNOWN) {
       await this.#dependencies.parts.write(row, { ...(await step.unbegun?.(part)), task_id: null });
       await this.#dependencies.parts.note(
@@ -185,7 +187,7 @@ export class PartSteps {
 
   async #startTask(part: OpenPart, step: Step, taskId: string): Promise<boolean> {
     const { row, run } = part;
-    const { tasks } = this.#dependencies;
+    const { tasks, behind } = this.#dependencies;
     if (this.#waitsForNode(part)) return false;
     const user = { id: run.user_id, username: run.username, parent: run.id };
     let refusal: unknown = new Error(`the step ${row.step} has begun no task`);
@@ -195,6 +197,8 @@ export class PartSteps {
       // it has not failed: the next controller begins it, under the same id
       if (hasKey(error, 'draining')) return false;
       if (error instanceof NotKnownYet) return this.#later(part);
+      // whether it is a task shows now, or when the next tick looks again
+      if (hasKey(error, 'database_unavailable')) behind.troubled.add(run.id);
       refusal = error;
     }
     // one that is a task tells its end by itself, although its start may have been refused
@@ -220,7 +224,9 @@ export class PartSteps {
     return false;
   }
 
+  /** @throws database_unavailable: the step has not failed; the next tick goes on with it, and begins its task under the same id */
   #failureOf(error: unknown, row: ScheduledPartRow): VirtkeepError {
+    if (hasKey(error, 'database_unavailable')) throw error;
     if (isVirtkeepError(error)) return error;
     this.#dependencies.log.error('a step of a scheduled run failed', {
       run: row.run_id,
@@ -287,7 +293,7 @@ const isCancel = ({ msgKey }: VirtkeepError): boolean => msgKey === 'canceled';
 function delayBeforeNext({ row, definition }: OpenPart, error: VirtkeepError): number | null {
   const { retries, retry_delay_s } = definition;
   if (row.file_id !== null) return null;
-  if (error.msgKey === 'operation_unknown' && row.attempt <= MAX_UNKNOWN) return 0;
+  if (CUT_OFF.includes(error.msgKey) && row.attempt <= MAX_UNKNOWN) return 0;
   if (row.attempt > retries || !ERRORS[error.msgKey].retryable) return null;
   return Math.min(LONGEST_DELAY_MS, retry_delay_s * 1000 * 2 ** (row.attempt - 1));
 }

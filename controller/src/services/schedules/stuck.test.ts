@@ -3,8 +3,29 @@ import { describe, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { loseNextAnswer } from '../../store/test-database.ts';
 import type { DefinitionInput } from './definition.ts';
-import { DUE } from './sample-files.ts';
+import { DUE, fileRow } from './sample-files.ts';
+import { VerifyStep } from './steps/verify-step.ts';
 import { OWNER, ScheduleWorld } from './test-kit.ts';
+
+const BROKEN = new VirtkeepError('database_unavailable', { reason: 'it broke' });
+
+/** What happens to the next task of a part, once, when it is written. */
+function breakOnce(tasks: ScheduleWorld['tasks'], how: () => Promise<void>): void {
+  const create = tasks.create.bind(tasks);
+  tasks.create = async input => {
+    if (!input.multitask) {
+      Reflect.deleteProperty(tasks, 'create');
+      await how();
+    }
+    return create(input);
+  };
+}
+
+/** Ticks, as long as so many tasks are not begun: what is done behind takes its time. */
+async function untilBegun(world: ScheduleWorld, count: number): Promise<void> {
+  for (let ticks = 0; ticks < 100 && world.begun.length < count; ticks += 1)
+    await world.tick(world.now + 5_000);
+}
 
 /** Reads go on, and so do the writes after it. */
 function failOneWrite({ mortality }: ScheduleWorld, after: number): void {
@@ -149,6 +170,92 @@ describe('nothing stays stuck', () => {
     const runs = await world.runs(task);
     await world.close();
     expect({ status, runs }).toMatchObject({ status: 'SUCCESS', runs: [{ status: 'SUCCESS' }] });
+  });
+
+  test.each<[string, number, (world: ScheduleWorld) => void]>([
+    [
+      'is planned',
+      1,
+      ({ backupSteps }) => {
+        const [, step] = backupSteps[0]!;
+        step.plan = async () => {
+          Reflect.deleteProperty(step, 'plan');
+          throw BROKEN;
+        };
+      },
+    ],
+    [
+      'is written as a task',
+      2,
+      ({ tasks }) =>
+        breakOnce(tasks, async () => {
+          throw BROKEN;
+        }),
+    ],
+    ['was written as a task', 2, ({ tasks, db }) => breakOnce(tasks, async () => loseNextAnswer(db))],
+  ])(
+    'a database that breaks while a backup %s fails none, and doubles none',
+    async (_when, begins, breaks) => {
+      const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+      const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+      breaks(world);
+      await world.tick(DUE);
+      await untilBegun(world, begins);
+      const open = (await world.tasks.unfinished()).filter(({ row }) => row.is_multitask === 0);
+      await world.end('a');
+      const runs = await world.runs(task);
+      await world.close();
+      expect(runs).toMatchObject([{ status: 'SUCCESS' }]);
+      expect(world.begun).toHaveLength(begins);
+      expect(open.map(({ row }) => row.id)).toEqual([world.begun.at(-1)!.taskId]);
+    },
+  );
+
+  test('a task that failed with the database before its node was told of it is begun anew, a few times', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const task = await world.add({ start_date: DUE, all: false, entities: ['a'] });
+    await world.tick(DUE);
+    await world.end('a', 'database_unavailable');
+    const parts = await world.parts(task);
+    for (let again = 0; again < 3; again += 1) await world.end('a', 'database_unavailable');
+    const after = await world.parts(task);
+    await world.close();
+    expect({ parts, after }).toEqual({ parts: { a: 'RUNNING' }, after: { a: 'FAILED' } });
+    expect(world.begun).toHaveLength(4);
+  });
+
+  test('a comparison that the database keeps from beginning is made, and the backup before it is not lost', async () => {
+    const world = await ScheduleWorld.open('2026-03-01T00:00:00Z');
+    const verify = new VerifyStep({
+      backupFiles: { find: async () => fileRow('made', 'made', 0) } as never,
+      inventory: {} as never,
+      fileActions: {
+        verify: async (id, user, taskId) => {
+          world.begun.push({ name: 'verify', entity: 'a', taskId });
+          const entities = [{ id, class: 'file' }];
+          return world.tasks.create({ id: taskId, name: 'verify', verboseName: id, user, entities });
+        },
+      },
+    });
+    world.backupSteps.splice(1, 0, ['verify', verify]);
+    const task = await world.add({
+      ...{ start_date: DUE, all: false, entities: ['a'] },
+      options: { hash_sum: true },
+    });
+    await world.tick(DUE);
+    breakOnce(world.tasks, async () => {
+      throw BROKEN;
+    });
+    await world.end('a');
+    await untilBegun(world, 3);
+    breakOnce(world.tasks, async () => loseNextAnswer(world.db));
+    await world.end('a', 'operation_unknown');
+    await untilBegun(world, 5);
+    await world.end('a');
+    const runs = await world.runs(task);
+    await world.close();
+    expect(world.begun.map(({ name }) => name)).toEqual(['backup', ...Array(4).fill('verify')]);
+    expect(runs).toMatchObject([{ status: 'SUCCESS' }]);
   });
 
   test('a run whose task somebody else has ended ends with its parts', async () => {

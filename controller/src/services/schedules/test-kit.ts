@@ -91,6 +91,8 @@ export class ScheduleWorld {
   /** The same, as the running controller has it. */
   db: Database;
   mortality = new Mortality();
+  /** Those of a backup, in order. */
+  backupSteps: [name: string, step: Step][] = [];
   readonly files = new Set<string>();
   readonly removed: string[] = [];
   store!: ScheduleStore;
@@ -158,12 +160,13 @@ export class ScheduleWorld {
 
   #surroundings(): Surroundings {
     const backup = new ScriptedStep(this, 'backup');
+    this.backupSteps = [
+      ['backup', backup],
+      ['retention', this.#retention()],
+    ];
     return {
       steps: {
-        backup: [
-          ['backup', backup],
-          ['retention', this.#retention()],
-        ],
+        backup: this.backupSteps,
         verify: [['verify', backup]],
         scan: [['scan', backup]],
       },

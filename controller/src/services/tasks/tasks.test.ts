@@ -46,6 +46,14 @@ test('a task whose connection broke when it was written does not stay open', asy
   expect([ended.row.status, JSON.parse(ended.row.error_json!).msg_key]).toEqual(['FAILED', 'interrupted']);
 });
 
+test('a part whose connection broke when it was written tells that, for who looks after the whole', async () => {
+  loseNextAnswer(db);
+  const id = newId();
+  await expect(create({ id, parent: newId() })).rejects.toMatchObject({ msgKey: 'database_unavailable' });
+  const { row } = await tasks.waitFor(id, 60_000);
+  expect([row.status, failureOfRow(row)?.msgKey]).toEqual(['FAILED', 'database_unavailable']);
+});
+
 test('a task that could not be written goes on when it is made again under its id', async () => {
   const madeAgain = Promise.withResolvers<void>();
   const find = tasks.find.bind(tasks);

@@ -150,7 +150,7 @@ export class TaskService {
       leaves_out: task.leavesOut === true ? 1 : 0,
     };
     const state = await this.#store.insert(row, task.entities).catch(error => {
-      if (hasKey(error, 'database_unavailable') && task.adopted !== true) this.#endUnbegun(row.id);
+      if (hasKey(error, 'database_unavailable') && task.adopted !== true) this.#endUnbegun(row, error);
       throw error;
     });
     this.#publish(state, 'created');
@@ -159,13 +159,14 @@ export class TaskService {
 
   /**
    * Whether it was written when the connection broke nobody knows; it will not begin, and whoever asks again finds it ended. One that was
-   * made again under its id has begun: that one is known to run.
+   * made again under its id has begun: that one is known to run. A part says what it failed for: who looks after the whole may begin it anew.
    */
-  #endUnbegun(id: string): void {
+  #endUnbegun({ id, parent }: TaskRow, reason: VirtkeepError): void {
+    const error = parent === null ? new VirtkeepError('interrupted') : reason;
     const end = async () => {
       const task = await this.find(id);
       if (task?.row.status === 'IN_PROGRESS' && this.running(id) === undefined)
-        await this.finish(id, { status: 'FAILED', error: new VirtkeepError('interrupted') });
+        await this.finish(id, { status: 'FAILED', error });
     };
     // what else may go wrong is told to who asks for tasks
     untilStored(end).catch(() => {});
