@@ -74,6 +74,7 @@ function planTime(): Promise<Spent> {
     id: `f${number}`,
     domainId: `vm${number % (FILES / 100)}`,
     newest: START - number * 600_000,
+    newestWhole: START - number * 600_000,
     isGood: number % 50 > 0,
     isProtected: number % 70 === 0,
     isRead: false,

@@ -238,7 +238,7 @@ test('room for a backup is looked for among what lies in its pool, whatever task
   };
   const plan = async () => {
     expect(await backupFiles.isDeletedFrom(pool)).toBe(false);
-    expect(await keptFiles.doomedForSpace(pool, 1)).toHaveLength(1);
+    expect(await keptFiles.doomedForSpace(pool, 1, Date.now())).toHaveLength(1);
   };
   await make('of what is there', (await backupFiles.filesOf({ pool })).map(archiveIdOfRow));
   const among = await statements.during(plan);

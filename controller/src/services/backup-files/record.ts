@@ -177,6 +177,13 @@ export function detailsOf(row: FileRow): FileDetails {
 /** The time of the last restore point that a file got, RFC 3339; of one whose content is not known, that of the file. */
 export const lastPointOf = (row: FileRow): string => detailsOf(row).states.at(-1)?.created ?? row.created;
 
+/** The same of the last that leaves out no disks on request; null: each does. */
+export function lastWholePointOf(row: FileRow): string | null {
+  const { states } = detailsOf(row);
+  const whole = states.findLast(({ excluded_disks }) => excluded_disks.length === 0);
+  return whole === undefined && states.length > 0 ? null : (whole?.created ?? row.created);
+}
+
 function extensionFacts(details: FileDetails): ExtensionFacts {
   const lastState = details.states.at(-1)?.created ?? null;
   return {

@@ -81,7 +81,14 @@ function goes(file: RetentionFile, all: RetentionFile[], rules: RetentionRules, 
   if (file.isProtected || file.isRead || file.isBusy || file.isExtendable) return false;
   // the last good one stays, and one that is not good until a good one is newer
   if (newerGood.length === 0) return false;
-  if (!file.isGood && newerGood.every(({ newest }) => newest <= file.newest)) return false;
+  // only what has all disks counts as newer, and no time that is yet to come by more than a day
+  const wholeTime = ({ newestWhole }: RetentionFile) =>
+    newestWhole === null || newestWhole - now > DAY ? Number.NEGATIVE_INFINITY : newestWhole;
+  const isWholer = (a: RetentionFile, b: RetentionFile) =>
+    wholeTime(a) > wholeTime(b) || (wholeTime(a) === wholeTime(b) && isNewer(a, b));
+  if (file.isGood && wholeTime(file) > Number.NEGATIVE_INFINITY)
+    if (!ofVm.some(other => other.isGood && isWholer(other, file))) return false;
+  if (!file.isGood && !ofVm.some(other => other.isGood && wholeTime(other) > file.newest)) return false;
   const counted = ofVm.filter(({ isGood, isProtected }) => isGood && !isProtected);
   if (rules.limitDays !== null && file.newest < now - rules.limitDays * DAY) return true;
   if (rules.keepCount !== null && counted.filter(other => isNewer(other, file)).length >= rules.keepCount)
@@ -99,25 +106,29 @@ const chance = (percent: number) => random(100) < percent;
 const upTo = (most: number) => 1 + random(most);
 const oneOf = <T>(things: readonly T[]): T => things[random(things.length)]!;
 
-/** Times that fall together, around changes of the clocks and turns of the year too. */
+/** Times that fall together, around changes of the clocks and turns of the year too; some of a clock that was ahead. */
 function randomTime(now: number): number {
   const span = oneOf([6 * HOUR, 3 * DAY, 40 * DAY, 800 * DAY]);
-  const time = now - random(span / 1000) * 1000;
+  const time = now - random(span / 1000) * 1000 + (chance(5) ? random(60) * DAY : 0);
   return chance(30) ? Math.floor(time / HOUR) * HOUR : time;
 }
 
 function randomFiles(now: number): RetentionFile[] {
-  return Array.from({ length: random(20) }, (_, index) => ({
-    id: `f${index}`,
-    domainId: chance(80) ? 'a' : 'b',
-    newest: randomTime(now),
-    isGood: chance(85),
-    isProtected: chance(7),
-    isRead: chance(4),
-    isBusy: chance(4),
-    isExtendable: chance(7),
-    size: random(1000),
-  }));
+  return Array.from({ length: random(20) }, (_, index) => {
+    const newest = randomTime(now);
+    return {
+      id: `f${index}`,
+      domainId: chance(80) ? 'a' : 'b',
+      newest,
+      newestWhole: chance(85) ? newest : chance(30) ? null : newest - random(3 * DAY),
+      isGood: chance(85),
+      isProtected: chance(7),
+      isRead: chance(4),
+      isBusy: chance(4),
+      isExtendable: chance(7),
+      size: random(1000),
+    };
+  });
 }
 
 function randomRules(): RetentionRules {

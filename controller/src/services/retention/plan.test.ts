@@ -8,7 +8,7 @@ const NO_RULES: RetentionRules = { keepCount: null, limitDays: null, keep: null,
 function file(id: string, time: string | number, changes: Partial<RetentionFile> = {}): RetentionFile {
   const newest = typeof time === 'number' ? time : Date.parse(time);
   const flags = { isGood: true, isProtected: false, isRead: false, isBusy: false, isExtendable: false };
-  return { id, domainId: 'vm', newest, ...flags, size: 1, ...changes };
+  return { id, domainId: 'vm', newest, newestWhole: newest, ...flags, size: 1, ...changes };
 }
 
 function reasons(files: RetentionFile[], rules: Partial<RetentionRules>, now = '2026-03-31T12:00:00Z') {
@@ -101,6 +101,47 @@ describe('failed and damaged ones', () => {
   );
 });
 
+describe('the newest good one is not decided by a wrong clock, nor by a restore point that leaves out disks', () => {
+  const NOON = Date.parse('2026-03-31T12:00:00Z');
+
+  test('one that is yet to come by more than a day takes nobody the place of the newest', () => {
+    const files = [file('ahead', '2026-08-01T12:00:00Z'), ...days(3)];
+    expect(reasons(files, { keepCount: 1 })).toEqual({
+      ahead: 'keep newest_good',
+      d0: 'keep newest_good',
+      d1: 'delete beyond_count',
+      d2: 'delete beyond_count',
+    });
+  });
+
+  test('by less it is the newest', () => {
+    const files = [file('ahead', NOON + DAY), ...days(2)];
+    expect(deleted(reasons(files, { keepCount: 1 }))).toEqual(['d0', 'd1']);
+  });
+
+  test('one whose newest restore point leaves out disks does not, either', () => {
+    const partial = file('partial', NOON, { newestWhole: NOON - 3 * DAY });
+    const none = file('none', NOON + 1, { newestWhole: null });
+    const [, d1, d2] = days(3);
+    expect(reasons([partial, none, d1!, d2!], { limitDays: 1, keepCount: 1 })).toEqual({
+      none: 'keep newest_good',
+      partial: 'delete beyond_count',
+      d1: 'keep newest_good',
+      d2: 'delete too_old',
+    });
+  });
+
+  test('what is damaged waits for one with all disks, and of a time that is believed', () => {
+    const bad = file('bad', NOON - 2 * DAY, { isGood: false });
+    const ahead = file('ahead', NOON + 100 * DAY);
+    const partial = file('partial', NOON, { newestWhole: NOON - 3 * DAY });
+    const reasonOfBad = (...files: RetentionFile[]) => reasons([bad, ...files], { limitDays: 1 }).bad;
+    expect(reasonOfBad(ahead)).toBe('keep not_yet_replaced');
+    expect(reasonOfBad(partial)).toBe('keep not_yet_replaced');
+    expect(reasonOfBad(ahead, partial, file('whole', NOON - DAY))).toBe('delete too_old');
+  });
+});
+
 describe('periods', () => {
   const kept = (files: RetentionFile[], keep: Partial<Record<Period, number>>, timeZone = 'UTC') => {
     const plan = reasons(files, { keep, timeZone });
@@ -150,7 +191,9 @@ describe('periods', () => {
 });
 
 describe('space', () => {
-  const gone = (files: RetentionFile[], missing: number) => planSpace(files, missing).map(({ id }) => id);
+  const NOON = Date.parse('2026-03-31T12:00:00Z');
+  const gone = (files: RetentionFile[], missing: number, now = NOON) =>
+    planSpace(files, missing, now).map(({ id }) => id);
   const sized = days(4).map((each, index) => ({ ...each, size: 10 * (index + 1) }));
 
   test('the oldest go until there is enough', () => {
@@ -171,6 +214,43 @@ describe('space', () => {
     ];
     expect(gone(files, 20)).toEqual(['d1']);
     expect(gone(files, 21)).toEqual([]);
+  });
+
+  test('the newest one of a clock that is right stays, whatever a clock that was ahead has written', () => {
+    const files = [
+      file('ahead', '2026-08-01T12:00:00Z', { size: 100 }),
+      file('more ahead', '2026-09-01T12:00:00Z', { size: 100 }),
+      file('may', '2026-05-01T12:00:00Z', { size: 100 }),
+      file('yesterday', '2026-06-30T12:00:00Z', { size: 100 }),
+    ];
+    const now = Date.parse('2026-07-01T12:00:00Z');
+    expect(gone(files, 100, now)).toEqual(['may']);
+    // nobody knows how old those are that are ahead
+    expect(gone(files, 150, now)).toEqual([]);
+    // one that is ahead by a day at most is the newest
+    expect(gone([files[0]!, files[3]!], 100, Date.parse('2026-07-31T12:00:00Z'))).toEqual(['yesterday']);
+  });
+
+  test('with a controller whose clock is far behind none goes', () => {
+    expect(gone(sized, 10, Date.parse('1970-01-01T00:00:00Z'))).toEqual([]);
+  });
+
+  test('the newest one with all disks stays, though a newer restore point leaves out some', () => {
+    const time = (day: number) => Date.parse(`2026-03-0${day}T12:00:00Z`);
+    const files = [
+      file('a', time(7), { newestWhole: time(5) }),
+      file('b', time(6)),
+      file('c', time(4)),
+      file('d', time(3), { newestWhole: null }),
+    ];
+    expect(gone(files, 2)).toEqual(['d', 'c']);
+    expect(gone(files, 3)).toEqual([]);
+  });
+
+  test('where none has all disks the newest stays', () => {
+    const partial = days(2).map(each => ({ ...each, newestWhole: null }));
+    expect(gone(partial, 1)).toEqual(['d1']);
+    expect(gone(partial, 2)).toEqual([]);
   });
 });
 

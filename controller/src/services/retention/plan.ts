@@ -5,9 +5,12 @@
  * period with a newer one that is kept is looked at no more.
  *
  * All is counted for each VM alone, and only what the task itself made. Whatever the rules say, these stay: the newest good backup, what is
- * protected, what is read or worked on just now, and what the VM's next increment would extend.
+ * protected, what is read or worked on just now, and what the VM's next increment would extend. Which is the newest good one is judged as
+ * protection does (`services/protection/rules.ts`): by restore points with all disks, and no time is believed that is yet to come by more than
+ * a day.
  */
 import { ZoneTime } from '@virtkeep/shared/zone-time';
+import { AHEAD_MS } from '../protection/rules.ts';
 
 export const PERIODS = ['last', 'hourly', 'daily', 'weekly', 'monthly', 'yearly'] as const;
 export type Period = (typeof PERIODS)[number];
@@ -28,6 +31,8 @@ export interface RetentionFile {
   domainId: string;
   /** Time of its newest restore point, in ms since 1970. */
   newest: number;
+  /** The same of those that leave out no disks on request; null: it has no such one. */
+  newestWhole: number | null;
   /** It is complete, and neither failed nor found damaged. */
   isGood: boolean;
   isProtected: boolean;
@@ -89,7 +94,7 @@ function planDomain(
   zone: ZoneTime,
   now: number,
 ): Verdict[] {
-  const newestGood = files.find(({ isGood }) => isGood);
+  const newest = newestGood(files, now);
   // what is protected stays by itself, and takes no place of those that the rules keep
   const counted = files.filter(({ isGood, isProtected }) => isGood && !isProtected);
   const periods = rules.keep && byPeriods(counted, rules.keep, zone);
@@ -99,7 +104,7 @@ function planDomain(
     const { id } = file;
     const before = newer;
     if (file.isGood && !file.isProtected) newer += 1;
-    const guard = guardOf(file, newestGood);
+    const guard = guardOf(file, newest);
     if (guard !== undefined) return { id, action: 'keep', reason: guard };
     if (rules.limitDays !== null && now - file.newest > rules.limitDays * DAY_MS)
       return { id, action: 'delete', reason: 'too_old' };
@@ -115,15 +120,34 @@ function planDomain(
   });
 }
 
+/** Those of a VM's good backups that stay since none is newer. */
+interface NewestGood {
+  /** With the newest restore point of all, whatever is wrong with it. */
+  last: RetentionFile | undefined;
+  /** With the newest one that has all disks and is not yet to come. */
+  whole: RetentionFile | undefined;
+}
+
+/** @param files of one VM, newest first */
+function newestGood(files: readonly RetentionFile[], now: number): NewestGood {
+  const good = files.filter(({ isGood }) => isGood);
+  const whole = good
+    .filter(({ newestWhole }) => newestWhole !== null && !isYetToCome(newestWhole, now))
+    .toSorted((a, b) => b.newestWhole! - a.newestWhole!);
+  return { last: good[0], whole: whole[0] };
+}
+
+/** By so much that a clock was wrong: nobody knows how old it is. */
+const isYetToCome = (time: number, now: number): boolean => time > now + AHEAD_MS;
+
 /** Why it stays whatever the rules say. */
-function guardOf(file: RetentionFile, newestGood: RetentionFile | undefined): KeepReason | undefined {
-  if (file === newestGood) return 'newest_good';
+function guardOf(file: RetentionFile, { last, whole }: NewestGood): KeepReason | undefined {
+  if (file === last || file === whole) return 'newest_good';
   if (file.isProtected) return 'protected';
   if (file.isBusy) return 'busy';
   if (file.isRead) return 'being_read';
   if (file.isExtendable) return 'extendable';
-  if (!file.isGood && (newestGood === undefined || newestGood.newest <= file.newest))
-    return 'not_yet_replaced';
+  if (!file.isGood && (whole === undefined || whole.newestWhole! <= file.newest)) return 'not_yet_replaced';
   return undefined;
 }
 
@@ -182,20 +206,23 @@ function periodKey({ id, newest }: RetentionFile, period: Period, zone: ZoneTime
 }
 
 /**
- * The oldest backups that must go so that the next one fits; none when all that may go would not make the space.
+ * The oldest backups that must go so that the next one fits; none when all that may go would not make the space. What is yet to come is not
+ * known to be old.
  * @param files of one pool, of tasks that make space so
  * @param missing bytes that are to become free
+ * @param now ms since 1970
  */
-export function planSpace(files: readonly RetentionFile[], missing: number): Verdict[] {
+export function planSpace(files: readonly RetentionFile[], missing: number, now: number): Verdict[] {
   const sorted = files.toSorted(newestFirst);
-  const newestGood = new Map<string, RetentionFile>();
-  for (const file of sorted)
-    if (file.isGood && !newestGood.has(file.domainId)) newestGood.set(file.domainId, file);
+  const newest = new Map<string, NewestGood>();
+  for (const [id, ofDomain] of Map.groupBy(sorted, ({ domainId }) => domainId))
+    newest.set(id, newestGood(ofDomain, now));
   const going: RetentionFile[] = [];
   let freed = 0;
   for (const file of sorted.toReversed()) {
     if (freed >= missing) break;
-    if (guardOf(file, newestGood.get(file.domainId)) !== undefined) continue;
+    if (isYetToCome(Math.max(file.newest, file.newestWhole ?? file.newest), now)) continue;
+    if (guardOf(file, newest.get(file.domainId)!) !== undefined) continue;
     going.push(file);
     freed += file.size;
   }

@@ -66,7 +66,7 @@ describe('a copy that somebody made of a backup stays', () => {
       ['x', 'y'],
       { free_space_cleanup: true },
     );
-    const doomed = await keptFiles.doomedForSpace('p2', 50);
+    const doomed = await keptFiles.doomedForSpace('p2', 50, NOW);
     await world.close();
     expect(doomed?.map(({ file }) => file.id)).toEqual([]);
   });
@@ -111,12 +111,44 @@ describe('a file that somebody took away since the last scan is not counted on',
         free_space_cleanup: true,
         gone,
       });
-      const found = await keptFiles.doomedForSpace('p1', 1);
+      const found = await keptFiles.doomedForSpace('p1', 1, NOW);
       await world.close();
       return found?.map(({ file }) => file.id);
     };
     expect(await doomed([])).toEqual(['older']);
     expect(await doomed(['taken', 'old'])).toEqual([]);
+  });
+});
+
+describe('for space, the newest good backup of a VM stays', () => {
+  const doomed = async (rows: FileRow[], missing: number) => {
+    const { world, keptFiles } = await kept(
+      rows,
+      rows.map(({ id }) => id),
+      { free_space_cleanup: true },
+    );
+    const found = await keptFiles.doomedForSpace('p1', missing, NOW);
+    await world.close();
+    return found?.map(({ file }) => file.id);
+  };
+
+  test('though one has a time that is yet to come: a clock was ahead', async () => {
+    const rows = [fileRow('ahead', 'ahead', -90), fileRow('new', 'new', 1), fileRow('old', 'old', 60)];
+    expect(await doomed(rows, 100)).toEqual(['old']);
+    expect(await doomed(rows, 150)).toEqual([]);
+  });
+
+  test('though another one got a restore point by hand that leaves out disks', async () => {
+    const partial = fileRow('partial', 'partial', 1, { states: 3 });
+    const details = JSON.parse(partial.record_json);
+    details.states.at(-1).excluded_disks = ['vdb'];
+    const rows = [
+      { ...partial, record_json: JSON.stringify(details) },
+      fileRow('whole', 'whole', 1.5),
+      fileRow('old', 'old', 60),
+    ];
+    expect(await doomed(rows, 100)).toEqual(['old']);
+    expect(await doomed(rows, 150)).toEqual([]);
   });
 });
 
@@ -164,7 +196,7 @@ describe('what is going to be extended is not deleted for space, though another 
       isAbout: () => isAbout,
       draining: new AbortController().signal,
     } as never);
-    const found = await keptFiles.doomedForSpace('p1', 200);
+    const found = await keptFiles.doomedForSpace('p1', 200, NOW);
     await world.close();
     return found?.map(({ file }) => file.id);
   };
@@ -211,6 +243,42 @@ test.each([{ keep_count: 1 }, { keep: { daily: 7 } }])(
     expect(verdicts.map(({ file, reason }) => [file.id, reason])[0]).toEqual(['b-just-made', 'newest_good']);
   },
 );
+
+test('the backup that the run has just made takes the place of the one before, also when one of a clock that was ahead lies in the future', async () => {
+  const ids = ['just-made', 'ahead', 'a-little-ahead', 'yesterday'];
+  const ages = [0, -90, -0.5, 1];
+  const { world, task, keptFiles } = await kept(
+    ids.map((id, index) => fileRow(id, id, ages[index]!)),
+    ids,
+  );
+  const moment = { now: NOW, justMade: 'just-made' };
+  const verdicts = await keptFiles.verdicts(task.id, definition({ keep_count: 1 }), 'vm', moment);
+  await world.close();
+  expect(verdicts.map(({ file, action }) => [file.id, action])).toEqual([
+    ['just-made', 'keep'],
+    ['ahead', 'delete'],
+    ['a-little-ahead', 'delete'],
+    ['yesterday', 'delete'],
+  ]);
+});
+
+test('when the backup that the run has made is found damaged, the newest good one before stays, whatever a clock that was ahead has written', async () => {
+  const { world, task, keptFiles } = await kept(
+    [
+      fileRow('damaged', 'damaged', 0, { status: 'DAMAGED' }),
+      fileRow('ahead', 'ahead', -90),
+      fileRow('yesterday', 'yesterday', 1),
+      fileRow('old', 'old', 2),
+    ],
+    ['damaged', 'ahead', 'yesterday', 'old'],
+  );
+  const verdicts = await keptFiles.verdicts(task.id, definition({ keep_count: 1 }), 'vm', {
+    now: NOW,
+    justMade: 'damaged',
+  });
+  await world.close();
+  expect(doomedOf(verdicts).map(({ file }) => file.id)).toEqual(['old']);
+});
 
 test('a clock that is for a moment a year ahead costs no backups', async () => {
   const ids = Array.from({ length: 30 }, (_, age) => `f${age}`);

@@ -3,10 +3,11 @@ import { ExpiringMap } from '@virtkeep/shared/expiring-map';
 import type { FileRow } from '../../store/schema.ts';
 import type { BackupFiles } from '../backup-files/backup-files.ts';
 import { archiveIdOfRow } from '../backup-files/identity.ts';
-import { detailsOf, lastPointOf } from '../backup-files/record.ts';
+import { detailsOf, lastPointOf, lastWholePointOf } from '../backup-files/record.ts';
 import { isArchive, isBusy } from '../backup-files/usable.ts';
 import type { ExtensionChooser } from '../backups/extension.ts';
 import type { Inventory } from '../inventory/inventory.ts';
+import { AHEAD_MS } from '../protection/rules.ts';
 import { planRetention, planSpace, type RetentionFile, type Verdict } from '../retention/plan.ts';
 import { definitionIn, incremental, retentionRulesOf, type ScheduleDefinition } from './definition.ts';
 import type { Doomed } from './steps/deletions.ts';
@@ -99,9 +100,10 @@ export class KeptFiles {
     const newest = Math.max(...facts.filter(file => file.isGood).map(file => file.newest));
     const until = Math.min(now, newest + DAY_MS);
     // after any other good one: of two of one instant their ids would decide which is the newest
-    const dated = facts.map(file =>
-      file.id === justMade ? { ...file, newest: Math.max(until, newest + 1) } : file,
-    );
+    const last = Math.max(until, newest + 1);
+    // and at a time that is believed
+    const justNow = { newest: last, newestWhole: Math.min(last, until + AHEAD_MS) };
+    const dated = facts.map(file => (file.id === justMade ? { ...file, ...justNow } : file));
     const verdicts = planRetention(dated, rules, until).filter(({ id }) => id !== COMING);
     return withFiles(verdicts, rows);
   }
@@ -122,9 +124,10 @@ export class KeptFiles {
   /**
    * The oldest files of a pool that make space for so many bytes: of tasks that allow it, and of what is there; undefined: a node does not
    * say what is.
+   * @param now ms since 1970
    */
-  doomedForSpace(poolId: string, missing: number): Promise<Doomed[] | undefined> {
-    return this.#ofThoseThere(without => this.#forSpace(poolId, missing, without));
+  doomedForSpace(poolId: string, missing: number, now: number): Promise<Doomed[] | undefined> {
+    return this.#ofThoseThere(without => this.#forSpace(poolId, { missing, now, without }));
   }
 
   /** A file goes since others of its VM stay, so these are looked for: one that somebody took away since the last scan counts for nothing. */
@@ -148,15 +151,16 @@ export class KeptFiles {
     }
   }
 
-  async #forSpace(poolId: string, missing: number, without: ReadonlySet<string>): Promise<Plan> {
+  async #forSpace(
+    poolId: string,
+    { missing, now, without }: { missing: number; now: number; without: ReadonlySet<string> },
+  ): Promise<Plan> {
     const rows = await this.#dependencies.backupFiles.filesOf({ pool: poolId });
     const makers = await this.#makersForSpace(rows);
     const files = this.#originals(rows, makers, without);
     // the last good one of a VM may lie elsewhere: only this pool's are deleted, and each VM keeps one of them
-    return {
-      doomed: doomedOf(withFiles(planSpace(await this.#facts(files, makers), missing), files)),
-      files,
-    };
+    const verdicts = planSpace(await this.#facts(files, makers), missing, now);
+    return { doomed: doomedOf(withFiles(verdicts, files)), files };
   }
 
   /** Of these files, those that tasks made whose old backups may go for space: asked of what is there, and not of all that was ever made. */
@@ -224,17 +228,21 @@ export class KeptFiles {
   async #facts(rows: readonly FileRow[], makers: Makers): Promise<RetentionFile[]> {
     const extended = await this.#extended(rows, makers);
     const read = await this.#dependencies.backupFiles.readNow();
-    return rows.map(row => ({
-      id: row.id,
-      domainId: row.domain_id ?? '',
-      newest: Date.parse(lastPointOf(row)),
-      isGood: isGood(row),
-      isProtected: row.protected === 1,
-      isRead: read.has(row.id),
-      isBusy: isBusy(row),
-      isExtendable: extended.has(row.id),
-      size: row.size,
-    }));
+    return rows.map(row => {
+      const lastWhole = lastWholePointOf(row);
+      return {
+        id: row.id,
+        domainId: row.domain_id ?? '',
+        newest: Date.parse(lastPointOf(row)),
+        newestWhole: lastWhole === null ? null : Date.parse(lastWhole),
+        isGood: isGood(row),
+        isProtected: row.protected === 1,
+        isRead: read.has(row.id),
+        isBusy: isBusy(row),
+        isExtendable: extended.has(row.id),
+        size: row.size,
+      };
+    });
   }
 
   /** Ids of the files that the next increments of these VMs extend: those by hand, those of the tasks that made the files, and what has begun. */
@@ -267,10 +275,11 @@ function withComing(
   coming: PlanMoment['coming'],
 ): RetentionFile[] {
   if (coming === undefined) return facts;
+  const made = { newest: now, newestWhole: now, isGood: true };
   if (coming.extends !== null)
-    return facts.map(file => (file.id === coming.extends ? { ...file, newest: now, isGood: true } : file));
-  const state = { isGood: true, isProtected: false, isRead: false, isBusy: false, isExtendable: false };
-  return [...facts, { id: COMING, domainId, newest: now, ...state, size: 0 }];
+    return facts.map(file => (file.id === coming.extends ? { ...file, ...made } : file));
+  const state = { isProtected: false, isRead: false, isBusy: false, isExtendable: false };
+  return [...facts, { id: COMING, domainId, ...made, ...state, size: 0 }];
 }
 
 /** Of its kind: what is found damaged stays so while it is worked on. */

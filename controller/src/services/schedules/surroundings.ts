@@ -309,7 +309,7 @@ async function inTheWay(
   { row, definition }: OpenPart,
   removals: Removals,
 ) {
-  const { store, pools, keptFiles, isReady, inventory } = dependencies;
+  const { store, pools, keptFiles, isReady, inventory, clock } = dependencies;
   const { pool_id: poolId, node_id: nodeId, estimate } = row;
   if (!definition.free_space_cleanup || poolId === null || nodeId === null || !isReady(nodeId)) return [];
   const free = await pools.freeNow(poolId, nodeId);
@@ -324,9 +324,9 @@ async function inTheWay(
   const missing = Math.min(estimate + (await promisedToOthers(dependencies, row, poolId)) - free, bound);
   if (missing <= 0) return [];
   if (await removals.areUnderWay(row, poolId)) return undefined;
-  const doomed = await keptFiles.doomedForSpace(poolId, missing);
+  const doomed = await keptFiles.doomedForSpace(poolId, missing, +clock.now());
   if (doomed === undefined || doomed.length > 0 || missingAlone <= 0) return doomed;
-  return keptFiles.doomedForSpace(poolId, missingAlone);
+  return keptFiles.doomedForSpace(poolId, missingAlone, +clock.now());
 }
 
 /** What others delete, and have just deleted. */
