@@ -21,6 +21,7 @@ import { sessionsAndPoolSamples } from './migrations/0019-sessions-and-pool-samp
 import { sealedKeys } from './migrations/0020-sealed-keys.ts';
 import { settings } from './migrations/0021-settings.ts';
 import { poolLatency } from './migrations/0022-pool-latency.ts';
+import { reachedRecipients } from './migrations/0023-reached-recipients.ts';
 import type { Database } from './schema.ts';
 
 /** In order; a name is never changed and a migration never edited once it has been released. */
@@ -47,6 +48,7 @@ const MIGRATIONS: Record<string, Migration> = {
   '0020-sealed-keys': sealedKeys,
   '0021-settings': settings,
   '0022-pool-latency': poolLatency,
+  '0023-reached-recipients': reachedRecipients,
 };
 
 /** Runs the migrations that have not run yet, each in a transaction of its own. */

@@ -529,6 +529,8 @@ export interface NotificationRow {
   last_attempt: string | null;
   /** Why the last attempt failed; of what was sent, what is to be known of it. */
   reason: string;
+  /** Of a mail that is put off for others: addresses of the recipients that have it, a list as JSON. They do not get it again. */
+  reached_json: string;
   created: string;
 }
 

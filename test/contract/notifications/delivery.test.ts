@@ -188,7 +188,7 @@ describe('a mail', () => {
 
   test('that one of its recipients is refused is sent once, and says so', async () => {
     const server = await mailServer({
-      refused: { address: 'two@example.org', code: 550, text: 'no such user' },
+      refused: { 'two@example.org': { code: 550, text: 'no such user' } },
     });
     await world.addMail(server);
     await world.raise('run 1');
@@ -198,6 +198,111 @@ describe('a mail', () => {
       reason: 'the server refused two@example.org',
     });
     expect(server.mails[0]!.to).toEqual(['one@example.org']);
+  });
+
+  describe('that the server puts off for one of its recipients', () => {
+    const [ONE, TWO, THREE] = ['one@example.org', 'two@example.org', 'three@example.org'];
+    const putOff = { code: 450, text: 'greylisted' };
+    const noSuchUser = { code: 550, text: 'no such user' };
+    let server: MailServer;
+
+    const sendTo = async (refused: NonNullable<MailServerOptions['refused']>, to = [ONE, TWO]) => {
+      server = await mailServer({ refused });
+      const { id } = await world.addMail(server, { to });
+      await world.raise('run 1');
+      await world.deliver();
+      return id;
+    };
+    const recipients = () => server.mails.map(({ to }) => to);
+
+    test('reaches that one later, and nobody twice, also over a restart', async () => {
+      await sendTo({ [TWO]: putOff });
+      expect(await world.single()).toMatchObject({
+        status: 'pending',
+        attempts: 1,
+        reason: 'the server put off two@example.org: 450 greylisted',
+      });
+      await world.pass(1);
+      await world.restart();
+      await world.pass(1);
+      expect(await world.single()).toMatchObject({ status: 'pending', attempts: 2 });
+      server.options.refused = {};
+      await world.pass(60);
+      expect(await world.single()).toMatchObject({ status: 'sent', attempts: 3, reason: '' });
+      expect(recipients()).toEqual([[ONE], [TWO]]);
+      const [first, second] = server.mails;
+      expect(second!.headers).toEqual(first!.headers);
+    });
+
+    test('is written to an address as it was given, and recognised in the form that the server is told', async () => {
+      await sendTo({ [TWO]: putOff }, ['One.O@Example.ORG', TWO]);
+      server.options.refused = {};
+      await world.pass(2);
+      expect(recipients()).toEqual([['One.O@example.org'], [TWO]]);
+    });
+
+    test('does not keep another message waiting, is given up after three days, and is tried for that one when asked', async () => {
+      await sendTo({ [TWO]: putOff });
+      await world.raise('run 2');
+      await world.deliver();
+      expect(recipients()).toEqual([[ONE], [ONE]]);
+      const waiting = async () => (await world.outbox()).find(({ status }) => status === 'pending');
+      for (let next = await waiting(); next !== undefined; next = await waiting()) {
+        world.now = new Date(next.next_attempt!);
+        await world.deliver();
+      }
+      const dead = await world.outbox();
+      expect(dead.map(({ status, attempts }) => [status, attempts])).toEqual([
+        ['dead', 78],
+        ['dead', 78],
+      ]);
+      server.options.refused = {};
+      await world.service.outbox.retry(dead[0]!.id, world.now);
+      await world.deliver();
+      expect(recipients()).toEqual([[ONE], [ONE], [TWO]]);
+    });
+
+    test('is sent when all others have it, whom it is put off for is refused in the end, and says so', async () => {
+      await sendTo({ [TWO]: putOff, [THREE]: noSuchUser }, [ONE, TWO, THREE]);
+      expect(await world.single()).toMatchObject({
+        status: 'pending',
+        reason: 'the server refused three@example.org; the server put off two@example.org: 450 greylisted',
+      });
+      server.options.refused = { [TWO]: noSuchUser, [THREE]: noSuchUser };
+      await world.pass(2);
+      expect(await world.single()).toMatchObject({
+        status: 'sent',
+        reason: 'the server refused two@example.org, three@example.org',
+      });
+      expect(recipients()).toEqual([[ONE]]);
+    });
+
+    test('is sent when that one is to be told no more', async () => {
+      const id = await sendTo({ [TWO]: putOff });
+      const mail = { to: [ONE], password: PASSWORD };
+      await world.service.targets.update(id, { mail }, world.now);
+      await world.pass(2);
+      expect(await world.single()).toMatchObject({ status: 'sent', reason: '' });
+      expect(recipients()).toEqual([[ONE]]);
+    });
+
+    test('is sent to nobody when all are put off, and to all later', async () => {
+      await sendTo({ [ONE]: putOff, [TWO]: noSuchUser });
+      expect(await world.single()).toMatchObject({ status: 'pending', attempts: 1 });
+      server.options.refused = {};
+      await world.pass(2);
+      expect(recipients()).toEqual([[ONE, TWO]]);
+    });
+
+    test('has arrived where it was a test, which is not sent again, and says so', async () => {
+      const id = await sendTo({ [TWO]: putOff });
+      expect(await world.service.test(id, 'admin', world.now)).toEqual({
+        delivered: true,
+        reason: 'the server put off two@example.org: 450 greylisted',
+      });
+      server.options.refused = { [ONE]: putOff, [TWO]: putOff };
+      expect(await world.service.test(id, 'admin', world.now)).toMatchObject({ delivered: false });
+    });
   });
 
   test.each<[string, (socket: Socket) => void]>([

@@ -33,8 +33,8 @@ export interface MailServerOptions {
   login?: { user: string; password: string };
   /** It offers neither logins nor STARTTLS. */
   poor?: boolean;
-  /** Refused with this answer. */
-  refused?: { address: string; code: number; text: string };
+  /** What it answers to recipients that it does not take, by their address; may be changed while it runs. */
+  refused?: Readonly<Record<string, { code: number; text: string }>>;
 }
 
 export class MailServer {
@@ -50,7 +50,7 @@ export class MailServer {
   }
 
   async start(): Promise<this> {
-    const { certificate, implicit = false, login, poor = false, refused } = this.options;
+    const { certificate, implicit = false, login, poor = false } = this.options;
     const server = new SMTPServer({
       secure: implicit,
       key: certificate.key,
@@ -66,12 +66,10 @@ export class MailServer {
           return done(null, { user: auth.username });
         done(Object.assign(new Error(`Authentication failed for ${auth.password}`), { responseCode: 535 }));
       },
-      onRcptTo: ({ address }, _session, done) =>
-        done(
-          address === refused?.address
-            ? Object.assign(new Error(refused.text), { responseCode: refused.code })
-            : undefined,
-        ),
+      onRcptTo: ({ address }, _session, done) => {
+        const refusal = this.options.refused?.[address];
+        done(refusal && Object.assign(new Error(refusal.text), { responseCode: refusal.code }));
+      },
       onData: (stream, session, done) => {
         const chunks: Buffer[] = [];
         stream.on('data', (chunk: Buffer) => chunks.push(chunk));

@@ -13,6 +13,8 @@ export interface Delivery {
   controller: string;
   data: object;
   message: Message;
+  /** Recipients of a mail whom an attempt before has reached, as {@link DeliveryError.reached} names them. */
+  reached: readonly string[];
   /** Of this attempt. */
   now: Date;
 }
@@ -34,10 +36,20 @@ export class DeliveryError extends Error {
   override readonly name = 'DeliveryError';
   /** The receiver answered and refused this message: it may well take the next one. */
   readonly isAnswer: boolean;
+  /** Recipients whom this attempt has reached: only others are to get it again. */
+  readonly reached: readonly string[];
 
-  constructor(reason: string, { isAnswer = false, cause }: { isAnswer?: boolean; cause?: unknown } = {}) {
+  constructor(
+    reason: string,
+    {
+      isAnswer = false,
+      reached = [],
+      cause,
+    }: { isAnswer?: boolean; reached?: readonly string[]; cause?: unknown } = {},
+  ) {
     super(reason, { cause });
     this.isAnswer = isAnswer;
+    this.reached = reached;
   }
 }
 

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { errnoOf, reasonOf } from '@virtkeep/shared/errors';
-import { createTransport } from 'nodemailer';
+import { createTransport, type NodemailerError } from 'nodemailer';
 import { type Delivery, DeliveryError, type Send, safeReason, trusting } from './delivery.ts';
 import type { Mail } from './target-settings.ts';
 
@@ -15,7 +15,11 @@ export function mailSender({ settings, secrets }: Mail): Send {
   const { host, port, security, username, ca } = settings;
   const { password } = secrets;
   const isLogin = username !== '';
+  const secretForms = [password, `\0${username}\0${password}`];
   return async (delivery, signal) => {
+    const left = settings.to.filter(address => !delivery.reached.includes(inEnvelope(address)));
+    // who has not got it is a recipient no more
+    if (left.length === 0) return '';
     const transport = createTransport({
       host,
       port,
@@ -34,13 +38,21 @@ export function mailSender({ settings, secrets }: Mail): Send {
       disableFileAccess: true,
       disableUrlAccess: true,
     });
+    const envelope = { from: asIs(settings.from), to: left.map(asIs) };
+    const mail = { ...messageOf(delivery, settings), envelope, signal };
     try {
-      const { rejected } = await transport.sendMail({ ...messageOf(delivery, settings), signal });
-      const refused = (rejected ?? []).map(String).join(', ');
-      return refused === '' ? '' : safeReason(`the server refused ${refused}`, [password]);
+      const { accepted, rejectedErrors = [] } = await transport.sendMail(mail).catch((error: AllRefused) => {
+        // that nobody takes it any more makes it no failure for those who have it
+        if (error.rejectedErrors === undefined || delivery.reached.length === 0) throw error;
+        return { accepted: [], rejectedErrors: error.rejectedErrors };
+      });
+      const remark = safeReason(refusal(rejectedErrors), secretForms);
+      if (rejectedErrors.some(isPutOff))
+        throw new DeliveryError(remark, { isAnswer: true, reached: accepted });
+      return remark;
     } catch (error) {
+      if (error instanceof DeliveryError) throw error;
       signal.throwIfAborted();
-      const secretForms = [password, `\0${username}\0${password}`];
       throw new DeliveryError(safeReason(reasonOf(error), secretForms), {
         isAnswer: OF_THE_MESSAGE.has(errnoOf(error) ?? ''),
       });
@@ -61,11 +73,39 @@ async function connected(host: string, port: number, signal: AbortSignal): Promi
   return socket;
 }
 
+/** The server's answer for one recipient. */
+type Refusal = Pick<NodemailerError, 'recipient' | 'response' | 'permanent'>;
+
+/** What the library throws when no recipient was taken. */
+type AllRefused = Pick<NodemailerError, 'rejectedErrors'>;
+
+/** It may be taken later, as after greylisting, or when there is room in a mailbox again. */
+const isPutOff = ({ permanent }: Refusal): boolean => permanent !== true;
+
+/** What it says of those who did not get it, for people; empty when all did. */
+function refusal(refusals: readonly Refusal[]): string {
+  const namesOf = (some: readonly Refusal[]) => some.map(({ recipient }) => recipient).join(', ');
+  const putOff = refusals.filter(isPutOff);
+  const refused = refusals.filter(one => !isPutOff(one));
+  return [
+    ...(refused.length > 0 ? [`the server refused ${namesOf(refused)}`] : []),
+    ...(putOff.length > 0 ? [`the server put off ${namesOf(putOff)}: ${putOff[0]!.response}`] : []),
+  ].join('; ');
+}
+
+/** An address as the library tells it to the server: of plain ones it changes the domain's case. */
+const inEnvelope = (address: string): string => {
+  const at = address.lastIndexOf('@');
+  return address.slice(0, at) + address.slice(at).toLowerCase();
+};
+
+/** As an object: no text is taken apart for addresses. */
+const asIs = (address: string) => ({ name: '', address });
+
 function messageOf({ id, event, created, message }: Delivery, { from, to }: Mail['settings']) {
   return {
-    // as objects: no text is taken apart for addresses
-    from: { name: 'virtkeep', address: from },
-    to: to.map(address => ({ name: '', address })),
+    from: { ...asIs(from), name: 'virtkeep' },
+    to: to.map(asIs),
     subject: message.subject,
     text: message.text,
     date: new Date(created),

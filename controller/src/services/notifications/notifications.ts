@@ -5,10 +5,10 @@ import type { Logger } from '@virtkeep/shared/log';
 import { Sealer } from '../../keys/sealing.ts';
 import type { Database, NotificationRow } from '../../store/schema.ts';
 import type { EventService } from '../journal/events.ts';
-import { DeliveryError, type Send } from './delivery.ts';
+import { type Delivery, DeliveryError, type Send } from './delivery.ts';
 import type { AnyEventName, NotificationEvent } from './events.ts';
 import { mailSender } from './mail.ts';
-import { Outbox } from './outbox.ts';
+import { Outbox, reachedBy } from './outbox.ts';
 import { NotificationTargets, type Target } from './targets.ts';
 import { ownName, render } from './templates.ts';
 import { webhookSender } from './webhook.ts';
@@ -84,12 +84,13 @@ export class NotificationService {
   async test(id: string, user: string, now: Date): Promise<TestResult> {
     await this.targets.get(id);
     const target = (await this.targets.find(id))!;
-    const source = { id: newId(), event: 'test' as const, created: now.toISOString(), data: { user } };
+    const about = { event: 'test' as const, created: now.toISOString(), data: { user } };
+    const source = { id: newId(), ...about, reached: [] };
     try {
       return { delivered: true, reason: await this.#send(target, source, now) };
     } catch (error) {
       if (!(error instanceof DeliveryError)) throw error;
-      return { delivered: false, reason: error.message };
+      return { delivered: error.reached.length > 0, reason: error.message };
     }
   }
 
@@ -148,22 +149,29 @@ export class NotificationService {
     const { id, created } = row;
     const data = JSON.parse(row.data_json) as object;
     try {
-      const source = { id, event: row.event as AnyEventName, created, data };
+      const source = { id, event: row.event as AnyEventName, created, data, reached: reachedBy(row) };
       const remark = await this.#send(target, source, now());
       await this.outbox.sent(row, now(), remark);
       return true;
     } catch (error) {
       if (this.#stopped.signal.aborted) return false;
       const reason = reasonOf(error);
-      await this.#note(target, row, now(), reason);
-      if (!(error instanceof DeliveryError) || error.isAnswer) return true;
+      const { isAnswer, reached } = error instanceof DeliveryError ? error : { isAnswer: true, reached: [] };
+      await this.#note(target, row, now(), { reason, reached });
+      if (isAnswer) return true;
       await this.#noteRest(target, now(), reason);
       return false;
     }
   }
 
-  async #note(target: Target, row: NotificationRow, now: Date, reason: string): Promise<void> {
-    const isLast = await this.outbox.failed(row, now, reason);
+  async #note(
+    target: Target,
+    row: NotificationRow,
+    now: Date,
+    failure: { reason: string; reached: readonly string[] },
+  ): Promise<void> {
+    const { reason } = failure;
+    const isLast = await this.outbox.failed(row, now, failure);
     this.#dependencies.log.warn('notification not delivered', {
       id: row.id,
       target: target.verbose_name,
@@ -192,7 +200,7 @@ export class NotificationService {
   /** @throws DeliveryError */
   async #send(
     target: Target,
-    source: { id: string; event: AnyEventName; created: string; data: object },
+    source: Omit<Delivery, 'controller' | 'message' | 'now'>,
     now: Date,
   ): Promise<string> {
     if (target.channel === undefined) throw new DeliveryError(KEY_LOST);

@@ -39,7 +39,7 @@ const put = (key: string, now: Date, target = 'on') =>
 
 const failed = async (now: Date) => {
   const [id] = await outbox.due('on', now);
-  await outbox.failed((await outbox.pending(id!))!, now, 'no network yet');
+  await outbox.failed((await outbox.pending(id!))!, now, { reason: 'no network yet' });
 };
 
 test('what a clock that was a year ahead has put off, or raised, is due when it is put right', async () => {

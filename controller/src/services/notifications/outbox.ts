@@ -58,6 +58,7 @@ export class Outbox {
         next_attempt: time,
         last_attempt: null,
         reason: '',
+        reached_json: '[]',
         created: time,
       }),
     );
@@ -115,10 +116,20 @@ export class Outbox {
     });
   }
 
-  /** @returns whether that was the last attempt. */
-  async failed({ id, attempts: before }: NotificationRow, now: Date, reason: string): Promise<boolean> {
-    const columns = afterFailure(before, now, reason);
-    await this.#settle(id, columns);
+  /**
+   * @param reached recipients of a mail that have it all the same
+   * @returns whether that was the last attempt
+   */
+  async failed(
+    row: NotificationRow,
+    now: Date,
+    { reason, reached = [] }: { reason: string; reached?: readonly string[] },
+  ): Promise<boolean> {
+    const columns = afterFailure(row.attempts, now, reason);
+    await this.#settle(row.id, {
+      ...columns,
+      reached_json: JSON.stringify([...reachedBy(row), ...reached]),
+    });
     return columns.status === 'dead';
   }
 
@@ -237,6 +248,9 @@ export class Outbox {
     return new Map(rows.map(({ id, verbose_name }) => [id, verbose_name]));
   }
 }
+
+/** Recipients of a mail that have it, though it is to be sent to others again. */
+export const reachedBy = ({ reached_json }: NotificationRow) => JSON.parse(reached_json) as string[];
 
 /** A time that is further away than any attempt is put off was written by a clock that was ahead. */
 const isDue = (now: Date) => (eb: ExpressionBuilder<Schema, 'notifications'>) =>
