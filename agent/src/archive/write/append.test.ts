@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, statSync, truncateSync, wr
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from '@jest/globals';
 import { undoAppend } from '../index.ts';
+import { fileBusy, lockFile } from '../system/file-lock.ts';
 import { appendState, noise, scratch, signal, tool, writeArchive } from '../test-kit.ts';
 import { ArchiveAppender } from './append.ts';
 
@@ -22,6 +23,32 @@ test('an archive that was removed meanwhile needs no undo', async () => {
   await undoAppend(path, `${path}.tail`);
   expect(existsSync(path) || existsSync(`${path}.tail`)).toBe(false);
 });
+
+test.each(['tar', 'tar.zst'])(
+  'of a %s whose lock was lost meanwhile nothing that a successor wrote is cut off',
+  async format => {
+    const path = dir.at(`lost.${format}`);
+    const tailPath = `${path}.tail`;
+    await writeArchive(path, [{ name: 'd', from: noise(5000) }], { zstd: format === 'tar.zst' });
+    const lock = await lockFile(path, 'exclusive');
+    const lost = { ...lock, confirm: () => Promise.reject(fileBusy(path)), release: () => lock.release() };
+    const appender = await ArchiveAppender.open({ path, signal, lock: lost });
+    await appender.begin(tailPath);
+    await appender.addBytes('0002_vm.xml', 'domain_xml', Buffer.from('<domain/>'));
+    // who had the lock next has put the old end back, and extended the archive by more
+    rmSync(tailPath);
+    const successor = noise(900_000, 5);
+    writeFileSync(path, successor);
+    const finished = appender.finish({ stateNumber: 2, manifest: () => appender.manifest });
+    try {
+      await expect(finished).rejects.toMatchObject({ msgKey: 'file_busy' });
+    } finally {
+      await appender.abort();
+      await lock.release();
+    }
+    expect(readFileSync(path).equals(successor)).toBe(true);
+  },
+);
 
 describe('what is refused', () => {
   test('foreign archives, damaged ones, wrong levels', async () => {

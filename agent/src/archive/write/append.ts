@@ -151,6 +151,8 @@ export class ArchiveAppender extends MemberWriter {
    * @throws VirtkeepError what writing can raise; abort() is to be called then
    */
   async finish(options: FinishOptions): Promise<FinishedArchive> {
+    // The end cuts the file, and with a lost lock that would be a successor's end; while it was written the lock may have been lost, too.
+    await this.#lock.confirm();
     const { manifest, sizeBytes } = await this.writeEnd(options);
     await this.#stop();
     await this.#lock.confirm();
