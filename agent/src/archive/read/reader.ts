@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { type FileHandle, open } from 'node:fs/promises';
 import { abortReason, throwIfAborted } from '@virtkeep/shared/abort';
 import { nameOf, rm } from '@virtkeep/shared/beneath';
-import { fromIoError, VirtkeepError } from '@virtkeep/shared/errors';
+import { fromIoError, hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import { NO_PLAIN_FILE } from '../format/foreign-member.ts';
 import { TAR_BLOCK } from '../format/layout.ts';
 import { digestOf, type Manifest } from '../format/manifest.ts';
@@ -22,8 +22,10 @@ import { keepName } from '../system/publish.ts';
 import type { BlockSource } from '../threads/block-source.ts';
 import { cloneWhole } from '../threads/clone.ts';
 import { Engine, type PumpJob } from '../threads/engine.ts';
+import { endThatCounts } from '../write/left-tails.ts';
 import { type Access, type Holding, type Inspection, inspect } from './inspect.ts';
 import { framesOf } from './member-frames.ts';
+import { salvage } from './salvage.ts';
 import { extractStream, readStream } from './stream.ts';
 import type { ArchiveFile } from './tar-source.ts';
 import { verifyInspected } from './verify.ts';
@@ -39,7 +41,8 @@ const MAX_READ_BYTES = 16 * 1024 * 1024;
 /**
  * Opens an archive: ours by reading its tail, a foreign tar by its headers, a foreign zstd file without seek table
  * by decompressing it once. With `salvage` one of ours that has lost its end or its newest manifest is opened as its
- * last readable manifest describes it (`damage` says what is wrong): older states can still be restored from it.
+ * last readable manifest describes it (`damage` says what is wrong): older states can still be restored from it. So is one whose
+ * last extension is to be taken back, though it may open whole; who brings a lock has put its old end back before.
  * @param options holding: how it is held until it is closed; default: by a shared lock
  * @throws VirtkeepError archive_damaged, archive_unsupported, io_failed, canceled; file_busy when another node writes it
  */
@@ -48,7 +51,8 @@ export async function openArchive(
   signal: AbortSignal,
   { salvage = false, holding = 'shared' }: { salvage?: boolean; holding?: Holding } = {},
 ): Promise<Archive> {
-  const inspection = await inspect(path, signal, holding);
+  const inspection =
+    holding === 'shared' ? await inspectDurable(path, signal) : await inspect(path, signal, holding);
   const usable = inspection.fault === undefined || (salvage && inspection.salvaged !== undefined);
   if (usable) return new Archive(path, inspection);
   await inspection.file.close();
@@ -60,7 +64,7 @@ export async function openArchive(
  * @throws VirtkeepError only io_failed, canceled, file_busy, and archive_unsupported for a file that is no archive
  */
 export async function verifyArchive(path: string, options: VerifyOptions): Promise<VerifyResult> {
-  const inspection = await inspect(path, options.signal);
+  const inspection = await inspectDurable(path, options.signal);
   const archive = new Archive(path, inspection);
   try {
     options.onOpened?.(archive);
@@ -68,6 +72,43 @@ export async function verifyArchive(path: string, options: VerifyOptions): Promi
   } finally {
     await archive.close();
   }
+}
+
+/**
+ * What is sure to be on the disk: behind the end of an extension whose node died before that was so, some of its data may be missing.
+ * Such an archive is read as it was before.
+ */
+async function inspectDurable(path: string, signal: AbortSignal): Promise<Inspection> {
+  const inspection = await inspect(path, signal);
+  try {
+    return inspection.manifest === null ? inspection : await asItCounts(inspection, signal);
+  } catch (error) {
+    await inspection.file.close();
+    throw error;
+  }
+}
+
+async function asItCounts(inspection: Inspection, signal: AbortSignal): Promise<Inspection> {
+  const { salvaged, ...unreadable } = inspection;
+  const damaged = (reason: string) =>
+    new VirtkeepError('archive_damaged', { path: inspection.file.path, reason });
+  let end: number | null;
+  try {
+    end = await endThatCounts(inspection, signal);
+  } catch (error) {
+    if (!hasKey(error, 'archive_damaged', 'not_a_file', 'file_too_large')) throw error;
+    // Whether the newest state counts cannot be known; the older ones do.
+    if (inspection.fault !== undefined) return inspection;
+    const fault = damaged(`whether an increment of it was cut off cannot be told: ${reasonOf(error)}`);
+    return { ...inspection, fault, salvaged: { lost: [], unreadable: null, cut: null } };
+  }
+  if (end === null) return inspection;
+  const counting = await salvage(inspection, signal, end);
+  if (counting !== undefined) return counting;
+  return {
+    ...unreadable,
+    fault: damaged('an increment of it was cut off, and what it held before cannot be read'),
+  };
 }
 
 /** Random access to the content of a member. */

@@ -25,11 +25,13 @@ type Reachable = Exclude<Access, { kind: 'stream' }>;
  * Looks for the last manifest that can be read, by walking the headers (and the frames, when the seek table is gone),
  * and takes the archive as it was then: all states up to that one. Undefined when there is none, or when it describes
  * another tar (one that was unpacked and packed again).
+ * @param oldEnd where the tar ended before an extension that does not count; default: all counts
  * @throws VirtkeepError io_failed, canceled
  */
 export async function salvage(
   inspection: Inspection,
   signal: AbortSignal,
+  oldEnd?: number,
 ): Promise<(Inspection & { fault: VirtkeepError; salvaged: Salvaged }) | undefined> {
   const { file } = inspection;
   const access = await reachable(inspection, signal);
@@ -37,7 +39,8 @@ export async function salvage(
   const walked: WalkedMember[] = [];
   const end = await walkAll(access.source, walked, signal);
   const manifests = new ManifestReader(access.source, file.path);
-  const found = await lastManifest(manifests, walked);
+  const kept = oldEnd === undefined ? walked : walked.filter(({ dataOffset }) => dataOffset < oldEnd);
+  const found = await lastManifest(manifests, kept);
   if (found === undefined) return undefined;
   const { manifest, seal, at } = found;
   manifests.goBy(found, walked[at]!);
@@ -48,13 +51,17 @@ export async function salvage(
   const lost = walked.slice(at + 1).map(foreignMember);
   const last = lost.at(-1);
   const cut = last !== undefined && last.dataOffset + last.sizeBytes > access.source.tarBytes;
+  const isTakenBack = oldEnd !== undefined;
   const damagedLast = end.fault === undefined && last !== undefined && isManifestName(last.name);
   const salvaged: Salvaged = {
     lost,
-    unreadable: damagedLast ? last.name : null,
+    unreadable: damagedLast && !isTakenBack ? last.name : null,
     cut: cut ? last.name : null,
   };
-  const fault = inspection.fault ?? tornTail(file.path, 'what follows its last manifest is not complete');
+  const what = isTakenBack
+    ? 'an increment of it was cut off before all of it was on the disk'
+    : 'what follows its last manifest is not complete';
+  const fault = inspection.fault ?? tornTail(file.path, what);
   return { ...inspection, access, manifest, seal, manifests, members, fault, salvaged };
 }
 

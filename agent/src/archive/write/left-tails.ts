@@ -42,21 +42,68 @@ export function isToBePutBack({ isWhole, durable, statesSince }: TailFacts): boo
  * @throws VirtkeepError as {@link undoAppend}; archive_damaged when there are too many; archive_unsupported, canceled
  */
 export async function putTailsBack(path: string, lock: FileLock, signal: AbortSignal): Promise<void> {
-  for await (const tailPath of tailsToPutBack(path, lock, signal)) await undoAppend(path, tailPath, lock);
+  for await (const { tailPath } of tailsToPutBack(path, inspecting(path, lock, signal), signal))
+    await undoAppend(path, tailPath, lock);
 }
 
-/** Whether {@link putTailsBack} would change the archive; looks only. @param lock of the archive; a shared one will do */
+/**
+ * Whether {@link putTailsBack} would change a byte of the archive; looks only. Whoever copies the file as it is asks: the copy would lack
+ * what tells of it.
+ * @param lock of the archive; a shared one will do
+ * @throws VirtkeepError as {@link putTailsBack}
+ */
 export async function hasTailToPutBack(path: string, lock: FileLock, signal: AbortSignal): Promise<boolean> {
-  const { done } = await tailsToPutBack(path, lock, signal).next();
-  return done !== true;
+  for await (const { facts } of tailsToPutBack(path, inspecting(path, lock, signal), signal))
+    if (!facts.isWhole || facts.statesSince !== 0) return true;
+  return false;
 }
+
+/**
+ * Where the tar ended before an extension that is to be taken back, for who reads an archive and leaves it as it is. No extension may be
+ * under way.
+ * @returns null: what the archive holds counts
+ * @throws VirtkeepError archive_damaged for saved ends that cannot be read, or too many of them; io_failed, canceled
+ */
+export async function endThatCounts(inspection: Inspection, signal: AbortSignal): Promise<number | null> {
+  for await (const { facts, oldEnd } of tailsToPutBack(
+    inspection.file.path,
+    async () => inspection,
+    signal,
+  )) {
+    const { durable, statesSince } = facts;
+    // The newest that is of this archive decides. A torn archive is read without its torn end anyway.
+    if (statesSince !== null) return durable !== true && statesSince === 1 ? oldEnd : null;
+  }
+  return null;
+}
+
+interface DueTail {
+  tailPath: string;
+  facts: TailFacts;
+  /** Where the tar ended before, when it is of this archive. */
+  oldEnd: number;
+}
+
+const inspecting = (path: string, lock: FileLock, signal: AbortSignal) => async (): Promise<Inspection> => {
+  const inspection = await inspect(path, signal, lock);
+  await inspection.file.close();
+  return inspection;
+};
 
 /** The newest first: an old one that was only forgotten would put back too much. */
-async function* tailsToPutBack(path: string, lock: FileLock, signal: AbortSignal): AsyncGenerator<string> {
+async function* tailsToPutBack(
+  path: string,
+  inspected: () => Promise<Inspection>,
+  signal: AbortSignal,
+): AsyncGenerator<DueTail> {
   const tails = await tailsOf(path, signal);
   for (const { tailPath } of tails.toSorted((a, b) => b.sizeBytes - a.sizeBytes)) {
     const saved = await savedIn(tailPath);
-    if (saved !== null && isToBePutBack(await factsOf(path, saved, lock, signal))) yield tailPath;
+    if (saved === null) continue;
+    const inspection = await inspected();
+    const oldEnd = oldEndOf(saved, inspection);
+    const facts = factsOf(saved, oldEnd, inspection);
+    if (isToBePutBack(facts)) yield { tailPath, facts, oldEnd };
   }
 }
 
@@ -107,19 +154,15 @@ async function tailPathsOf(path: string): Promise<string[]> {
   }
 }
 
-async function factsOf(
-  path: string,
-  saved: SavedTail,
-  lock: FileLock,
-  signal: AbortSignal,
-): Promise<TailFacts> {
-  const inspection = await inspect(path, signal, lock);
-  await inspection.file.close();
-  const { fault, manifest, members } = inspection;
+function factsOf(
+  { durable }: SavedTail,
+  oldEnd: number,
+  { fault, manifest, members, salvaged }: Inspection,
+): TailFacts {
   return {
     isWhole: fault === undefined && manifest !== null,
-    durable: saved.durable ?? null,
-    statesSince: statesSince(oldEndOf(saved, inspection), members),
+    durable: durable ?? null,
+    statesSince: statesSince(oldEnd, [...members, ...(salvaged?.lost ?? [])]),
   };
 }
 
@@ -133,6 +176,7 @@ function statesSince(oldEnd: number, members: readonly ArchiveMember[]): number 
 /** Where the tar ended before the extension. In a compressed archive its last frame held the end-of-archive blocks. */
 function oldEndOf({ sizeBytes, tail }: SavedTail, { access }: Inspection): number {
   if (access.kind !== 'seekable') return sizeBytes - END_BYTES;
+  if (tail.length < SEEK_FOOTER_BYTES) return 0;
   const frames = tail.readUInt32LE(tail.length - SEEK_FOOTER_BYTES);
   return access.table.rawOffsets[frames - 1] ?? 0;
 }

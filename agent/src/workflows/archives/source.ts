@@ -59,6 +59,10 @@ export async function openBackup(
         candidate.name === requestedState ||
         String(candidate.number) === requestedState,
     );
+    if (!found && archive.damage !== null) {
+      const reason = `${archive.damage}; of its state "${requestedState}" nothing can be restored`;
+      throw new VirtkeepError('archive_damaged', { path, reason });
+    }
     if (!found) throw new VirtkeepError('state_not_found', { file: path, state: requestedState });
     const isDescribed = archive.manifest === null && archive.again === null;
     const manifest = isDescribed ? newest : withTruePlaces(await archive.manifestOfState(found.number));

@@ -7,6 +7,7 @@ import type {
   DownloadBackupRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { lockFile, openArchive } from '../../archive/index.ts';
+import { refuseHalfExtended } from '../archives/half-extended.ts';
 
 interface Source extends Omit<ByteSource, 'path'> {
   close(): Promise<void>;
@@ -23,7 +24,9 @@ export async function* downloadChunks(
   request: DownloadBackupRequest,
   signal: AbortSignal,
 ): AsyncGenerator<DownloadBackupChunk> {
-  const source = await (request.member === '' ? wholeFile(path) : member(path, request.member, signal));
+  const source = await (request.member === ''
+    ? wholeFile(path, signal)
+    : member(path, request.member, signal));
   const part = { offset: Number(request.offset), length: Number(request.length) };
   try {
     yield* chunksOf({ ...source, path }, part, signal);
@@ -32,15 +35,21 @@ export async function* downloadChunks(
   }
 }
 
-async function wholeFile(path: string): Promise<Source> {
+async function wholeFile(path: string, signal: AbortSignal): Promise<Source> {
   const lock = await lockFile(path, 'shared');
   const { handle } = lock;
-  const { size } = await handle.stat();
-  return {
-    sizeBytes: size,
-    read: (offset, length) => readAt(handle, path, offset, length),
-    close: () => lock.release(),
-  };
+  try {
+    await refuseHalfExtended(path, lock, signal);
+    const { size } = await handle.stat();
+    return {
+      sizeBytes: size,
+      read: (offset, length) => readAt(handle, path, offset, length),
+      close: () => lock.release(),
+    };
+  } catch (error) {
+    await lock.release();
+    throw error;
+  }
 }
 
 async function readAt(

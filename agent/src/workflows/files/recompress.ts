@@ -14,7 +14,6 @@ import {
   type ConvertOptions,
   type FileLock,
   type FinishedArchive,
-  hasTailToPutBack,
   lockFile,
   putTailsBack,
 } from '../../archive/index.ts';
@@ -38,6 +37,7 @@ import {
   writeConversion,
 } from '../archives/conversion.ts';
 import type { FoundFile } from '../archives/find-file.ts';
+import { refuseHalfExtended } from '../archives/half-extended.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { requireStillTarget } from '../target-pool.ts';
@@ -110,7 +110,7 @@ async function recompress(
   const { source, target, lock, keepsSource } = plan;
   const draft: { work: Conversion | undefined } = { work: undefined };
   let removal: Removal | undefined;
-  // an increment that its node left half on the disk must not be taken over as whole
+  // what stays as it is cannot be put right first
   if (keepsSource) await refuseHalfExtended(source.path, lock, context.signal);
   else await putTailsBack(source.path, lock, context.signal);
   const mark = await markSources([source.path]);
@@ -136,14 +136,6 @@ async function recompress(
   const { remove } = removal;
   await context.step('remove', () => remove(context, lock));
   dependencies.filesChanged(source.pool.id);
-}
-
-/** What stays as it is cannot be put right first. @throws VirtkeepError archive_damaged */
-async function refuseHalfExtended(path: string, lock: FileLock, signal: AbortSignal): Promise<void> {
-  if (!(await hasTailToPutBack(path, lock, signal))) return;
-  const reason =
-    'an increment of it was cut off, and where it lies nothing may be written; extend it once, or convert it in its place';
-  throw new VirtkeepError('archive_damaged', { path, reason });
 }
 
 /** Opens the old file, reserves the new one's name and asks for the space. */

@@ -26,7 +26,8 @@ export async function pullOffline(
 ): Promise<void> {
   await removeUpperLayers(disk, signal);
   let below = bottomBacking(archivePath, disk.slices[0]!);
-  const archive = await openArchive(archivePath, signal);
+  // what the VM was restored from stands before what an increment may have left half done since
+  const archive = await openArchive(archivePath, signal, { salvage: true });
   try {
     for (const { member, path } of piecesOf(disk)) {
       await archive.extractMember(member, path, { signal, checkHash: true });
