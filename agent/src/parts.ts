@@ -19,6 +19,7 @@ import { Guests } from './guest/index.ts';
 import { ProgramHooks } from './hooks.ts';
 import { Inventory } from './inventory/index.ts';
 import { LibvirtLink } from './libvirt/link.ts';
+import { LIBVIRT_PLACES } from './libvirt/room.ts';
 import { NodeStatus } from './node-status.ts';
 import { Faults } from './operations/faults.ts';
 import { Journal } from './operations/journal.ts';
@@ -126,6 +127,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     nodeName,
     nvramDirectory: config.libvirt.nvram_dir,
     swtpmDirectory: config.libvirt.swtpm_dir,
+    saveDirectory: LIBVIRT_PLACES.memories,
     trustedCaFile: config.import.trusted_ca_file,
     forceTcg: config.guestfs.force_tcg,
     mergeBandwidthMiB: config.limits.merge_bandwidth_mib,

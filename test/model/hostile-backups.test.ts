@@ -315,6 +315,7 @@ async function tryOne(seed: number): Promise<string> {
       otherNodes: NO_OTHER_NODES,
       claims,
       nodeName: 'n',
+      saveDirectory: '/nowhere',
     },
   } as unknown as WorkflowDependencies;
   try {

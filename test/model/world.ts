@@ -95,6 +95,7 @@ export class World {
       judge: judgedAs('own'),
       nvramDirectory: this.nvram,
       swtpmDirectory: this.swtpm,
+      saveDirectory: join(this.root, 'save'),
       mergeBandwidthMiB: 0,
       compressionWorkers: 1,
       ...(this.hooks && { hooks: this.hooks }),

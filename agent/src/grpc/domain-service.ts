@@ -20,7 +20,7 @@ import { writeMetadata } from '../snapshots/index.ts';
 import type { Workflow } from '../workflows/context.ts';
 import { ruleOf, setPower } from '../workflows/domain/power.ts';
 import { type RemoveDependencies, removeDomain } from '../workflows/domain/remove-domain.ts';
-import { renameDomain } from '../workflows/domain/rename-domain.ts';
+import { type RenameDependencies, renameDomain } from '../workflows/domain/rename-domain.ts';
 import { refuseWithClonesAnywhere } from '../workflows/family/clones-elsewhere.ts';
 import { requireDescription } from './fields.ts';
 import { maySeeSecrets } from './peer.ts';
@@ -29,7 +29,7 @@ import { domainEntities, domainLocks, startOperation } from './start-operation.t
 export interface DomainServiceOptions {
   inventory: Inventory;
   runner: OperationRunner;
-  workflows: RemoveDependencies;
+  workflows: RemoveDependencies & RenameDependencies;
 }
 
 const DEFAULT_TIMEOUT_SECONDS = 120;

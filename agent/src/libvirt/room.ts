@@ -12,6 +12,7 @@ export const LIBVIRT_PLACES = {
   definitions: '/etc/libvirt/qemu',
   running: '/run/libvirt/qemu',
   states: '/var/lib/libvirt/qemu/snapshot',
+  memories: '/var/lib/libvirt/qemu/save',
 } as const;
 /** A file holds one or two definitions, some dozens of KiB; and libvirt is not alone there. */
 const NEEDED_BYTES = MiB;

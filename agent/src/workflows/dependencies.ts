@@ -38,6 +38,8 @@ export interface WorkflowDependencies {
   nvramDirectory: string;
   /** Where libvirt keeps the state of software TPMs: `/var/lib/libvirt/swtpm`. */
   swtpmDirectory: string;
+  /** Where libvirt keeps the saved memory of domains (managed save), by their names: `/var/lib/libvirt/qemu/save`. */
+  saveDirectory: string;
   /** Certificates (PEM) of those who may vouch for appliances; undefined: their signatures are not checked. */
   trustedCaFile?: string | undefined;
   /** Run libguestfs's appliance without KVM; otherwise that is found out. */

@@ -57,6 +57,7 @@ export class WorkflowLab {
       nodeName: world.node.name,
       nvramDirectory: join(world.dir, 'nvram'),
       swtpmDirectory: join(world.node.dir, 'lib', 'swtpm'),
+      saveDirectory: join(world.node.dir, 'lib', 'qemu', 'save'),
       mergeBandwidthMiB: 0,
       settings: this.journal.settings,
     };

@@ -79,6 +79,7 @@ export class InventoryLab {
       nodeName: world.node.name,
       nvramDirectory: join(world.node.dir, 'lib', 'qemu', 'nvram'),
       swtpmDirectory: join(world.node.dir, 'lib', 'swtpm'),
+      saveDirectory: join(world.node.dir, 'lib', 'qemu', 'save'),
       mergeBandwidthMiB: 0,
     };
     this.runner = this.newRunner(this.journal);

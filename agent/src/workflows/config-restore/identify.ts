@@ -28,22 +28,23 @@ export interface IdentifiedVm {
 
 /**
  * As things are now: what is defined with it is to be defined at once.
- * @throws VirtkeepError identity_in_use, name_in_use, invalid_name, invalid_uuid, canceled; LibvirtError
+ * @throws VirtkeepError identity_in_use, name_in_use, invalid_name, invalid_uuid, file_exists, canceled; LibvirtError
  */
 export async function identify(
-  dependencies: Pick<WorkflowDependencies, 'libvirt' | 'nodeName' | 'nvramDirectory'>,
+  dependencies: Pick<WorkflowDependencies, 'libvirt' | 'nodeName' | 'nvramDirectory' | 'saveDirectory'>,
   { domainId, name, keepMacs }: Pick<StartConfigRestoreRequest, 'domainId' | 'name' | 'keepMacs'>,
   { root, config, warnings }: PlannedVm,
   signal: AbortSignal,
 ): Promise<IdentifiedVm> {
-  const { nodeName, nvramDirectory } = dependencies;
   const libvirt = dependencies.libvirt();
-  const made = await chooseIdentity(libvirt, { domainId, name, keepIdentity: false }, config, nodeName);
+  const made = await chooseIdentity(dependencies, { domainId, name, keepIdentity: false }, config);
   const kept = keepMacs ? await usedMacs(libvirt, signal) : undefined;
   const changed = [...(made.macs ?? [])].filter(([mac]) => kept === undefined || kept.has(mac));
   const identity = { ...made, macs: new Map(changed) };
   applyIdentity(root, identity);
-  const variables = hasVariables(root, config) ? await freeVariables(nvramDirectory, identity) : null;
+  const variables = hasVariables(root, config)
+    ? await freeVariables(dependencies.nvramDirectory, identity)
+    : null;
   if (variables !== null) applyNvram(root, variables);
   const taken = kept
     ? changed.map(([mac, next]) => `MAC address ${mac}: A VM has it; it is ${next} now.`)

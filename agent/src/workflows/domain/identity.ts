@@ -1,9 +1,11 @@
 /** Under which name, uuid and MACs a VM comes back. */
-import type { Domain, Libvirt } from '@virtkeep/node-libvirt';
+import type { Domain } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import type { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { isUuid } from '@virtkeep/shared/ids';
 import { type DomainConfig, type Identity, newMacs } from '../../domain-xml/index.ts';
+import type { WorkflowDependencies } from '../dependencies.ts';
+import { refuseLeftMemory } from './left-memory.ts';
 
 /** Which one was asked for. */
 type Asked = Pick<StartRestoreRequest, 'keepIdentity' | 'domainId' | 'name'>;
@@ -13,20 +15,21 @@ const MAX_SUFFIX = 1000;
 
 /**
  * @throws VirtkeepError identity_in_use while the original exists here (the controller asks the other nodes),
- *   name_in_use, invalid_name, invalid_uuid
+ *   name_in_use, invalid_name, invalid_uuid; file_exists for a saved memory of that name
  */
 export async function chooseIdentity(
-  libvirt: Libvirt,
+  dependencies: Pick<WorkflowDependencies, 'libvirt' | 'nodeName' | 'saveDirectory'>,
   request: Asked,
   config: DomainConfig,
-  nodeName: string,
 ): Promise<Identity> {
-  const domains = await libvirt.domains();
+  const domains = await dependencies.libvirt().domains();
   const uuid = request.keepIdentity ? config.uuid : request.domainId;
   if (!isUuid(uuid)) throw new VirtkeepError('invalid_uuid', { value: uuid, field: 'domain_id' });
   const original = domains.find(domain => domain.uuid === uuid);
-  if (original) throw new VirtkeepError('identity_in_use', { domain: original.name, node: nodeName });
+  if (original)
+    throw new VirtkeepError('identity_in_use', { domain: original.name, node: dependencies.nodeName });
   const name = chooseName(domains, request, config.name);
+  await refuseLeftMemory(dependencies, name);
   if (request.keepIdentity) return { name, uuid };
   return { name, uuid, macs: newMacs(config.interfaces.map(({ mac }) => mac)) };
 }

@@ -36,7 +36,8 @@ function renamed(os: string, name = 'new'): Promise<void> {
     },
   };
   const libvirt = { domainByUuid: async () => domain, domains: async () => [domain] };
-  const dependencies = { libvirt: () => libvirt, nvramDirectory } as unknown as Parameters<
+  const saveDirectory = join(nvramDirectory, 'save');
+  const dependencies = { libvirt: () => libvirt, nvramDirectory, saveDirectory } as unknown as Parameters<
     typeof renameDomain
   >[0];
   const context = {

@@ -17,6 +17,7 @@ import type { Effect } from '../effect.ts';
 import { linkVariables, unlinkVariables, variablesOfName } from '../firmware/named-variables.ts';
 import { kindOf, requireLasting } from './domain-kind.ts';
 import { requireFreeName } from './identity.ts';
+import { refuseLeftMemory } from './left-memory.ts';
 import { refuseLent } from './refuse-lent.ts';
 
 export interface RenameRequest {
@@ -24,11 +25,11 @@ export interface RenameRequest {
   name: string;
 }
 
-type Dependencies = Pick<WorkflowDependencies, 'libvirt' | 'nvramDirectory'>;
+export type RenameDependencies = Pick<WorkflowDependencies, 'libvirt' | 'nvramDirectory' | 'saveDirectory'>;
 type Renamed = Extract<Effect, { type: 'renamed_domain' }>;
 
 /** The workflow. Result: `{"name","former_name"}`. */
-export function renameDomain(dependencies: Dependencies, { domainId, name }: RenameRequest): Workflow {
+export function renameDomain(dependencies: RenameDependencies, { domainId, name }: RenameRequest): Workflow {
   return async ({ effects, step, warn, commit }) => {
     const libvirt = dependencies.libvirt();
     try {
@@ -60,7 +61,7 @@ export function renameDomain(dependencies: Dependencies, { domainId, name }: Ren
  *   vdisk_attached_elsewhere, name_in_use, invalid_name, file_exists
  */
 async function check(
-  dependencies: Dependencies,
+  dependencies: RenameDependencies,
   domainId: string,
   name: string,
 ): Promise<{ domain: Domain; nvram: string | undefined; variables: Renamed['variables'] }> {
@@ -79,6 +80,7 @@ async function check(
     throw new VirtkeepError('rename_with_states', { domain: domain.name });
   const others = (await libvirt.domains()).filter(other => other.uuid !== domainId);
   requireFreeName(others, name);
+  if (domain.name !== name) await refuseLeftMemory(dependencies, name);
   const pathOf = (called: string) => variablesOfName(dependencies.nvramDirectory, called);
   const variables = nvram?.byName ? { from: pathOf(domain.name), to: pathOf(name) } : undefined;
   if (variables && domain.name !== name && (await exists(variables.to)))
@@ -107,7 +109,7 @@ async function rename(libvirt: Libvirt, domain: Domain, name: string): Promise<v
  * @throws LibvirtError, VirtkeepError io_failed: tried again
  */
 export async function renameBack(
-  { libvirt }: Pick<Dependencies, 'libvirt'>,
+  { libvirt }: Pick<RenameDependencies, 'libvirt'>,
   effect: Renamed,
   warn: (text: string) => void,
 ): Promise<void> {

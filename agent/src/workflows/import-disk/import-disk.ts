@@ -23,6 +23,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { defineOwnDomain } from '../domain/define-own.ts';
 import { kindOf, requireLasting } from '../domain/domain-kind.ts';
 import { requireFreeName } from '../domain/identity.ts';
+import { refuseLeftMemory } from '../domain/left-memory.ts';
 import { refuseWithClones } from '../family/family.ts';
 import { freeVariables } from '../firmware/named-variables.ts';
 import type { Party } from '../lend/lender.ts';
@@ -151,7 +152,7 @@ async function importAsFurther(
   finish(context, { ...plan, ...taken, domainId, warnings });
 }
 
-/** @throws VirtkeepError network_not_found, name_in_use, invalid_name */
+/** @throws VirtkeepError network_not_found, name_in_use, invalid_name, file_exists */
 async function planDomain(
   dependencies: WorkflowDependencies,
   { domainId: uuid, newDomain, targetBus }: ImportDiskRequest,
@@ -161,6 +162,7 @@ async function planDomain(
   const { network } = domain;
   const libvirt = dependencies.libvirt();
   const name = requireFreeName(await libvirt.domains(), domain.name);
+  await refuseLeftMemory(dependencies, name);
   const facts = await readFacts(libvirt);
   const chosen = network === '' ? {} : chosenNetworks({ network }, facts, dependencies.nodeName);
   const planned = newDomainOf(domain, {

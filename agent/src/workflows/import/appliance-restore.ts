@@ -158,9 +158,8 @@ async function requireFreeIdentities(
   { name }: StartApplianceRestoreRequest,
   vms: readonly ComingVm[],
 ): Promise<void> {
-  const { libvirt, nodeName } = dependencies;
   for (const { domainId, planned } of vms)
-    await chooseIdentity(libvirt(), { domainId, name, keepIdentity: false }, planned.config, nodeName);
+    await chooseIdentity(dependencies, { domainId, name, keepIdentity: false }, planned.config);
 }
 
 /** @returns the VMs with what is in their drives, and what is to be written of all of them */

@@ -59,7 +59,7 @@ export async function checkRestore(
   const config = parseDomain(xml, file.filename);
   if ((request.startOn || request.instant) && manifest.isTemplate)
     throw new VirtkeepError('template_not_startable', { domain: config.name });
-  const identity = await chooseIdentity(libvirt, request, config, dependencies.nodeName);
+  const identity = await chooseIdentity(dependencies, request, config);
   const claimant = { domainId: identity.uuid, domainName: identity.name };
   if (request.keepIdentity) await refuseElsewhere(dependencies, claimant, scope);
   // a thin clone's template must be here as the clone knew it

@@ -24,6 +24,7 @@ import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { defineOwnDomain } from '../domain/define-own.ts';
 import { requireFreeName, suffixedName } from '../domain/identity.ts';
+import { refuseLeftMemory } from '../domain/left-memory.ts';
 import { resolveVolumes } from '../domain/volumes.ts';
 import { firmwarePartsOf, notCopiedFirmware, readFirmware } from '../firmware/state-firmware.ts';
 import { makeNewFile } from '../new-file.ts';
@@ -133,16 +134,19 @@ async function checkTemplate(domain: Domain, { name, metadata }: DomainConfig): 
 }
 
 async function identityOf(
-  { libvirt, nodeName }: WorkflowDependencies,
+  dependencies: WorkflowDependencies,
   { newDomainId: uuid, name }: CloneDomainRequest,
   { name: oldName, interfaces }: DomainConfig,
 ): Promise<Identity> {
+  const { libvirt, nodeName } = dependencies;
   const domains = await libvirt().domains();
   const taken = domains.find(domain => domain.uuid === uuid);
   if (taken) throw new VirtkeepError('identity_in_use', { domain: taken.name, node: nodeName });
+  const chosen = name === '' ? suffixedName(domains, oldName, 'clone') : requireFreeName(domains, name);
+  await refuseLeftMemory(dependencies, chosen);
   return {
     uuid,
-    name: name === '' ? suffixedName(domains, oldName, 'clone') : requireFreeName(domains, name),
+    name: chosen,
     macs: newMacs(interfaces.map(({ mac }) => mac)),
   };
 }

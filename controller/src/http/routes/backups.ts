@@ -197,6 +197,7 @@ const CONFIG_RESTORE_ERRORS = [
   'invalid_name',
   'name_in_use',
   'identity_in_use',
+  'file_exists',
 ] as const;
 
 const RESTORE_ERRORS = [
