@@ -11,7 +11,7 @@ import type { PartyView, UnreadDomains } from '../workflows/lend/reconcile-plan.
 
 /** A domain, but for what zfs says of it. */
 interface PartyFacts extends Omit<PartyView, 'hasInstant'> {
-  /** It has the saved state that lent disks have. */
+  /** It has the saved state that lent disks have, and no saved memory that would keep it from being merged. */
   hasState: boolean;
 }
 
@@ -89,8 +89,8 @@ export async function readViews(
 async function readFacts(libvirt: Libvirt, { uuid }: Domain): Promise<PartyFacts | undefined> {
   const party = await readParty(libvirt, uuid);
   if (!party) return undefined;
-  const { domain, name, metadata } = party;
-  const hasState = (await domain.findSnapshot(LENDING_STATE)) !== null;
+  const { domain, name, metadata, saved } = party;
+  const hasState = saved === undefined && (await domain.findSnapshot(LENDING_STATE)) !== null;
   const running = (await domain.state()).state === DomainStateCode.RUNNING;
   const attachments = attachmentsOfParty(party);
   const { attachments: noted, loans = [] } = metadata;

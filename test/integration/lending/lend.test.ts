@@ -177,6 +177,19 @@ test('an owner that is off lends too; one that has lent starts and stops as it l
   expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
 });
 
+test('an owner whose memory was saved gets its disk back, starts at once, and its state goes', async () => {
+  const before = poolFiles();
+  await lab.attach(reader, disks[0]!);
+  await write('vda', 'a6');
+  await lab.base.world.node.virsh('managedsave', owner.name);
+  await lab.detach(reader, disks[0]!);
+  expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: true });
+  await lab.base.power(await owner.uuid(), PowerAction.START);
+  await lab.nothingLent(owner);
+  expect(await owner.sh('cat /mnt/vda/mark')).toBe('a6\n');
+  expect(poolFiles()).toEqual(before);
+});
+
 test('saved states that were there before stay what they were', async () => {
   const domainId = await owner.uuid();
   const make = (name: string) =>

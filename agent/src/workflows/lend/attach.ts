@@ -11,7 +11,7 @@ import type { Attachment, LentDisk } from '../../domain-xml/index.ts';
 import { attachedIdOf } from '../../domain-xml/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import { type PoolRecord, poolOfPath, resolveInPool } from '../../pools/index.ts';
-import type { Instant } from '../../snapshots/index.ts';
+import { type Instant, LENDING_STATE } from '../../snapshots/index.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { kindOf, refuseEncrypted, requireLasting } from '../domain/domain-kind.ts';
@@ -69,7 +69,10 @@ async function run(
   const { step, effects, commit, warn } = context;
   const { borrowerId, ownerId, diskId, source } = request;
   for (const warning of request.warnings) warn(warning);
-  await step('check', () => checkBorrower(dependencies, request));
+  await step('check', async () => {
+    await checkBorrower(dependencies, request);
+    if (!source) await refuseFormerInstant(await requireParty(dependencies, ownerId));
+  });
   // the owner's side of a loan from another node is not ours to end
   const loan = { ownerId: source ? '' : ownerId, diskId, borrowerId };
   // a clone that the user kept of this disk stays when this fails
@@ -112,6 +115,16 @@ async function checkBorrower(
       domain: borrower.name,
       target: there.targetDev,
     });
+}
+
+/**
+ * The state of loans that have ended may stay for a while. It shows another moment than whoever attaches a disk now asks for.
+ * @throws VirtkeepError snapshot_in_use
+ */
+export async function refuseFormerInstant({ domain, name, metadata }: Party): Promise<void> {
+  if (metadata.loans?.length || !(await domain.findSnapshot(LENDING_STATE))) return;
+  const reason = `"${LENDING_STATE}", of disks that were given back, is still to be merged; it goes by itself as soon as it can`;
+  throw new VirtkeepError('snapshot_in_use', { domain: name, reason });
 }
 
 async function isCloneKept(dependencies: WorkflowDependencies, request: AttachRequest): Promise<boolean> {

@@ -85,6 +85,9 @@ export interface DiskFreezer {
   giveBack(lender: Lender, diskId: string, borrowerId: string, options: FreezerOptions): Promise<void>;
   /** Whether the clone of a disk exists, asked for clones that were kept. */
   cloneExists(lender: Lender, diskId: string, borrowerId: string, options: FreezerOptions): Promise<boolean>;
-  /** No loan is left: the instant goes. @throws VirtkeepError snapshot_remove_failed, zfs_failed */
+  /**
+   * No loan is left: the instant goes. One that cannot go now is told and stays, whole, to the reconciler; nobody is held for it.
+   * @throws VirtkeepError snapshot_remove_failed, zfs_failed: its end was begun
+   */
   release(lender: Lender, options: FreezerOptions): Promise<void>;
 }

@@ -4,7 +4,7 @@ import { newId } from '@virtkeep/shared/ids';
 import { fromDomain } from '../../libvirt/domains.ts';
 import type { OperationContext, Workflow } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
-import { hold, sourceFor } from './attach.ts';
+import { hold, refuseFormerInstant, sourceFor } from './attach.ts';
 import { readerElsewhere } from './instant-use.ts';
 import { readParty } from './lender.ts';
 import { isSame, type LoanKey, noteLoan } from './loan.ts';
@@ -39,8 +39,9 @@ async function lend(
   const { step, effects, commit, signal, warn } = context;
   const { ownerId, diskId, borrowerId, borrowerNodeId } = request;
   for (const warning of request.warnings) warn(warning);
-  const { metadata } = await requireParty(dependencies, ownerId);
-  const isKnown = metadata.loans?.some(loan => isSame(loan, request));
+  const owner = await requireParty(dependencies, ownerId);
+  await refuseFormerInstant(owner);
+  const isKnown = owner.metadata.loans?.some(loan => isSame(loan, request));
   // a loan that was there before stays when this fails
   if (!isKnown)
     effects.begin({ type: 'loan', ownerId, diskId, borrowerId, unplug: false, keepClone: false }, 'failure');

@@ -14,7 +14,7 @@ export interface PartyView {
   /** What its metadata says that it has. */
   noted: Attachment[];
   loans: Loan[];
-  /** It bears the state that lent disks have. */
+  /** It bears the state that lent disks have, and that could be merged: not while its memory is saved. */
   hasInstant: boolean;
 }
 

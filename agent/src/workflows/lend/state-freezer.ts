@@ -3,6 +3,7 @@
  * state, merged with the last one. What is attached is the layer that it froze. A template lends its files themselves.
  */
 
+import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import type { Instant } from '../../snapshots/index.ts';
 import {
   LENDING_STATE,
@@ -53,10 +54,21 @@ export function stateFreezer(dependencies: WorkflowDependencies): DiskFreezer {
     async release(lender: Lender, { signal, log, warn }: FreezerOptions) {
       const goal = { domainId: lender.id, name: LENDING_STATE, countsAsDeletion: false };
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB });
+      try {
+        await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB });
+      } catch (error) {
+        if (!isRefusal(error) || !(await stateOf(lender))) throw error;
+        // nothing was begun: the reconciler looks again, and nothing waits for it
+        warn(reasonOf(error));
+      }
     },
   };
 }
+
+/** The merge was not tried, as things are now. What was tried and failed is tried again. */
+const isRefusal = (error: unknown): boolean =>
+  hasKey(error, 'image_use_unknown', 'pool_no_space') ||
+  (hasKey(error, 'snapshot_remove_failed') && error.cause === undefined);
 
 async function make(
   dependencies: WorkflowDependencies,
