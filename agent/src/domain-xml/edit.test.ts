@@ -40,6 +40,18 @@ describe('edits of a domain', () => {
     expect(xml.parseDomain(next).metadata.looseLayers).toEqual(lasting);
   });
 
+  test('what is known of lent files survives; what is no mark is not believed', () => {
+    const lentLayers: xml.LentLayer[] = [
+      { path: '/a.top', below: '/a', mark: '12:196616:1764450000123456789' },
+      { path: '/b.top', below: '/b', mark: '13:0:0' },
+    ];
+    const next = xml.setMetadata(LIVE_XML, { ...xml.NO_METADATA, lentLayers });
+    expect(xml.parseDomain(next).metadata).toEqual({ ...xml.NO_METADATA, lentLayers });
+    const other = xml.parseDomain(next.replace('13:0:0', '13:x:0')).metadata.lentLayers;
+    expect(other).toEqual(lentLayers.slice(0, 1));
+    expect(xml.metadataElement({ ...xml.NO_METADATA, lentLayers: [] })).toBeNull();
+  });
+
   test('an identity changes name, uuid, SMBIOS uuid, MACs, and asks for a new generation id', () => {
     const macs = xml.newMacs(['52:54:00:AA:BB:CC'], () => Buffer.from([1, 2, 3]));
     const next = setIdentity(LIVE_XML, { name: 'a<b', uuid: NEW_UUID, macs });

@@ -43,6 +43,7 @@ export { type Mentioned, mentionedIn } from './mentioned.ts';
 export {
   type Attachment,
   type DomainMetadata,
+  type LentLayer,
   type Loan,
   type LooseLayer,
   lastingMetadata,

@@ -31,6 +31,17 @@ export interface DomainMetadata {
   removedStates?: string[];
   /** Layers that a state kept which is deleted by now, and which are still to be merged or have several readers. */
   looseLayers?: LooseLayer[];
+  /** The layers that the state of lent disks put on this domain's disks, until they are gone. */
+  lentLayers?: LentLayer[];
+}
+
+/** A layer that a domain writes to while the file below it is lent. */
+export interface LentLayer {
+  path: string;
+  /** The file that it was put on. */
+  below: string;
+  /** That file as it was then: inode, size and time. */
+  mark: string;
 }
 
 /** A frozen layer that no saved state asks for any more. */
@@ -126,12 +137,22 @@ function readStates(own: Element, inner: (name: string) => Element[]): Partial<D
   const deleted = new Date(attr(own, 'states-deleted') ?? Number.NaN);
   const removed = inner('removed-state').flatMap(element => attr(element, 'id') ?? []);
   const loose = inner('loose-layer').flatMap(readLooseLayer);
+  const lent = inner('lent-layer').flatMap(readLentLayer);
   return {
     ...(Number.isNaN(deleted.getTime()) ? {} : { statesDeleted: deleted }),
     ...(removed.length > 0 ? { removedStates: removed } : {}),
     ...(loose.length > 0 ? { looseLayers: loose } : {}),
+    ...(lent.length > 0 ? { lentLayers: lent } : {}),
   };
 }
+
+function readLentLayer(element: Element): LentLayer[] {
+  const [path, below] = [pathAttr(element, 'path'), pathAttr(element, 'below')];
+  const mark = attr(element, 'mark');
+  return path && below && mark && MARK.test(mark) ? [{ path, below, mark }] : [];
+}
+
+const MARK = /^\d{1,20}:\d{1,20}:\d{1,20}$/;
 
 function readLooseLayer(element: Element): LooseLayer[] {
   const [targetDev, path] = [attr(element, 'target'), pathAttr(element, 'path')];
@@ -186,7 +207,8 @@ function isEmpty(metadata: DomainMetadata): boolean {
     !metadata.loans?.length &&
     !metadata.statesDeleted &&
     !metadata.removedStates?.length &&
-    !metadata.looseLayers?.length
+    !metadata.looseLayers?.length &&
+    !metadata.lentLayers?.length
   );
 }
 
@@ -239,6 +261,13 @@ function fillStates(own: Element, metadata: DomainMetadata, make: (name: string)
     if (merging) element.setAttribute('merging', merging);
     if (stage) element.setAttribute('stage', stage);
     if (reader) element.setAttribute('reader', reader);
+    own.appendChild(element);
+  }
+  for (const { path, below, mark } of metadata.lentLayers ?? []) {
+    const element = make('lent-layer');
+    element.setAttribute('path', path);
+    element.setAttribute('below', below);
+    element.setAttribute('mark', mark);
     own.appendChild(element);
   }
 }

@@ -253,8 +253,9 @@ export class LoanReconciler {
         request: { id },
         entities: domains.map(domain => ({ id: domain, entityClass: EntityClass.DOMAIN })),
         locks,
-        // It takes away what is over. Of a VM that moved nothing is merged: whoever merges asks the other nodes about a domain that is
-        // off here (`askElsewhere` in snapshots/merge), and QEMU's locks keep an image that is written to from being merged.
+        // It takes away what is over. Of a VM that moved nothing is merged: whoever merges a domain that is off here asks the other nodes,
+        // sees whether they wrote to what was lent (`askElsewhere` in snapshots/merge), and QEMU's locks keep an image that is written to
+        // from being merged.
         mayBeCopies: 'all',
         cancellable: false,
         heavy: false,

@@ -177,6 +177,24 @@ test('an owner that is off lends too; one that has lent starts and stops as it l
   expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
 });
 
+test('what a running owner lent is merged while it is off, however often it ran meanwhile', async () => {
+  const before = poolFiles();
+  const off = async () => lab.base.power(await owner.uuid(), PowerAction.SHUTDOWN, { force: true });
+  await lab.attach(reader, disks[0]!);
+  await write('vda', 'a4');
+  await off();
+  await (await owner.start()).waitForAgent();
+  await write('vda', 'a5');
+  await off();
+  expect(await read(reader, disks[0]!)).toBe('a3');
+  await lab.detach(reader, disks[0]!);
+  expect(await lab.isSound(owner)).toEqual({ lends: 0, hasState: false });
+  expect(poolFiles()).toEqual(before);
+  expect(await owner.xml(true)).not.toContain('lent-layer');
+  await (await owner.start()).waitForAgent();
+  expect(await owner.sh('cat /mnt/vda/mark')).toBe('a5\n');
+});
+
 test('an owner whose memory was saved gets its disk back, starts at once, and its state goes', async () => {
   const before = poolFiles();
   await lab.attach(reader, disks[0]!);

@@ -20,6 +20,7 @@ import { listSnapshots, snapshotXml, unlessGone } from '../../libvirt/domains.ts
 import { isAnswer, isUnlistable } from '../../libvirt/errors.ts';
 import { filesKeptBy, loadAllStates } from '../load.ts';
 import { type DiskState, diskStates, type VolumeName } from '../state-xml.ts';
+import { type MarkedLayer, tellingLayers } from './lent.ts';
 import { writtenSince } from './mark.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
 import type { StateFiles } from './step.ts';
@@ -94,6 +95,8 @@ async function pictureOf(
   ];
   const unsure =
     state?.files.overlays.map(({ path }) => path).filter(path => !usedPaths.includes(path)) ?? [];
+  // what runs here is where it is
+  const lent = running ? [] : tellingLayers({ states, metadata, files: files.found });
   return {
     domainId: domain.uuid,
     power: running ? 'running' : 'off',
@@ -105,7 +108,7 @@ async function pictureOf(
     automatic,
     files: files.found,
     empty: state ? await files.emptyOf(unsure, state.signal) : new Set(),
-    since: await files.sinceOf(state?.files.overlays ?? [], metadata.looseLayers ?? []),
+    since: await files.sinceOf([...(state?.files.overlays ?? []), ...lent], metadata.looseLayers ?? []),
     metadata,
     foreign,
     saving,
@@ -247,7 +250,7 @@ class Files {
 
   /** What is known of the files below these overlays, as far as their merge did not begin. */
   async sinceOf(
-    overlays: StateFiles['overlays'],
+    overlays: readonly MarkedLayer[],
     notes: readonly LooseLayer[],
   ): Promise<Map<string, 'same' | 'written'>> {
     const since = new Map<string, 'same' | 'written'>();

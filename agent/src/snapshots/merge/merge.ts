@@ -8,8 +8,9 @@ import { patiently } from '../../libvirt/errors.ts';
 import { type ActOptions, act, endBlockJob, noteStopped } from './act.ts';
 import { firstShrunk } from './fit.ts';
 import { jobReason, standingReason } from './jobs.ts';
+import { lentLayers, lentLayersLeft } from './lent.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
-import { type ChainPicture, heldReason } from './picture.ts';
+import { type ChainPicture, heldReason, isTop } from './picture.ts';
 import { nextMergeStep, uppersOf } from './plan.ts';
 import { requireRoomToMerge } from './room.ts';
 import type { AutomaticState, MergeGoal, MergeStep } from './step.ts';
@@ -67,7 +68,8 @@ const PAUSED_BY_IO_ERROR = 5;
  * merge stays where it is; the domain is sound in every moment.
  *
  * The caller holds the domain's lock and has asked `removalRefusal`. A merge that has no room is not begun.
- * @throws VirtkeepError snapshot_remove_failed, canceled; pool_no_space: the state is still there, untouched
+ * @throws VirtkeepError snapshot_remove_failed, with a cause when a step failed; canceled; pool_no_space: the state is still there, untouched;
+ *   image_use_unknown: so it is, or its merge goes on later
  */
 export async function mergeState(
   images: ImageDependencies,
@@ -107,7 +109,13 @@ function uppersToAsk(picture: ChainPicture, request: MergeRequest): string[] {
     merging !== undefined && stage !== 'merged' && picture.files.get(merging) === path ? [merging] : [],
   );
   const [uppers] = uppersOf(picture, request);
-  return [...new Set([...uppers, ...noted])];
+  const asked = new Set([...uppers, ...lentLayersLeft(picture), ...noted]);
+  // nothing is merged into what a disk has for its own by now
+  for (const path of lentLayers(picture)) {
+    const below = picture.files.get(path);
+    if (below && isTop(picture, below)) asked.delete(path);
+  }
+  return [...asked];
 }
 
 type Commit = Extract<
@@ -194,19 +202,42 @@ class Merge {
    */
   async #askElsewhere({ domain, picture }: Look): Promise<void> {
     if (picture.power !== 'off') return;
-    const { domainId, name, stateFiles } = this.#request;
+    const { domainId, stateFiles } = this.#request;
     const uppers = uppersToAsk(picture, this.#request).filter(path => !this.#checkedElsewhere.has(path));
     if (uppers.length === 0) return;
-    // what a deletion merges was made long ago, and no node has a definition from before it
-    const proven = stateFiles === undefined || uppers.every(path => picture.since.get(path) === 'same');
+    const isWritten = (path: string) => picture.since.get(path) === 'written';
+    // those of an operation are told at its end
+    const written = stateFiles === undefined ? uppers.find(isWritten) : undefined;
+    if (written !== undefined) return this.#leaveAllOf(uppers, written, { domain, picture });
+    // what a deletion merges was made long ago, and no node has a definition from before it: but for what was lent
+    const lent = lentLayers(picture);
+    const isProven = (path: string) =>
+      (stateFiles === undefined && !lent.has(path)) || picture.since.get(path) === 'same';
     const paths = uppers.map(path => picture.files.get(path)!);
-    const verdict = await useElsewhere(this.#images, { domainId, paths, proven }, this.#options.signal);
+    const question = { domainId, paths, proven: uppers.every(isProven) };
+    const verdict = await useElsewhere(this.#images, question, this.#options.signal);
     if (verdict.kind === 'used') {
-      if (picture.states.some(state => state.name === name))
-        throw this.#failed(domain, `its disks are used by ${verdict.by}`);
+      if (this.#isListed(picture)) throw this.#failed(domain, `its disks are used by ${verdict.by}`);
       for (const path of uppers) this.#foreign.set(path, verdict.by);
     } else if (verdict.kind === 'unknown') this.#settleUnknown(uppers, verdict.reason);
     for (const path of uppers) this.#checkedElsewhere.add(path);
+  }
+
+  #isListed({ states }: ChainPicture): boolean {
+    return states.some(state => state.name === this.#request.name);
+  }
+
+  /** All or none: disks of two different moments together are no consistent state. */
+  #leaveAllOf(uppers: readonly string[], written: string, { domain, picture }: Look): void {
+    const reason =
+      `${picture.files.get(written)} was written to since it was lent, as by another node that has run the VM from it; ` +
+      `what the VM wrote here is in ${uppers.join(', ')}, which stays`;
+    if (this.#isListed(picture)) throw this.#failed(domain, reason);
+    for (const path of uppers) {
+      this.#foreign.set(path, 'a disk that was written to without it');
+      this.#checkedElsewhere.add(path);
+    }
+    this.#options.warn(`Layers were not merged: ${reason}.`);
   }
 
   #settleUnknown(uppers: readonly string[], reason: string): void {

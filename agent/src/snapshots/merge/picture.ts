@@ -36,7 +36,7 @@ export interface ChainPicture {
   metadata: DomainMetadata;
   /** Of the files that an operation made: those that nothing was ever written to. */
   empty: ReadonlySet<string>;
-  /** Of the overlays that an operation made and whose merge did not begin: whether their lower file was written to since, as far as that can be told. */
+  /** Of the overlays that an operation or a loan made and whose merge did not begin: whether their lower file was written to since, as far as that can be told. */
   since: ReadonlyMap<string, 'same' | 'written'>;
   /** Files that somebody else uses, and who. */
   foreign: ReadonlyMap<string, string>;

@@ -13,6 +13,7 @@ import { savedStateId } from '../state-id.ts';
 import { nextStepOfAutomatic, uppersOfAutomatic } from './automatic.ts';
 import { blockJobOf } from './jobs.ts';
 import { forgetState, stepOfLayer, strandedLayers } from './layers.ts';
+import { forgetGone } from './lent.ts';
 import { type ChainPicture, heldReason, isRemovable, keptFiles, readersOf } from './picture.ts';
 import type { MergeGoal, MergeStep } from './step.ts';
 
@@ -25,6 +26,8 @@ export function nextMergeStep(picture: ChainPicture, goal: MergeGoal, now: Date)
     const step = stepOfLayer(picture, loose);
     if (step) return step;
   }
+  const forget = forgetGone(picture);
+  if (forget) return forget;
   const left = strandedLayers(picture);
   return left.length > 0 ? { do: 'done', left } : { do: 'done' };
 }

@@ -3,14 +3,19 @@
  * state, merged with the last one. What is attached is the layer that it froze. A template lends its files themselves.
  */
 
+import type { Domain } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
+import { readLayers } from '../../disks/index.ts';
+import { type LentLayer, parseDomain } from '../../domain-xml/index.ts';
 import type { Instant } from '../../snapshots/index.ts';
 import {
   LENDING_STATE,
   loadStates,
+  markOf,
   mergeState,
   type SavedState,
   savedStateId,
+  writeMetadata,
 } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -86,9 +91,24 @@ async function make(
   };
   const prepared = await prepareState(dependencies, wish, context);
   const handle = await makeState(wish, context, prepared);
+  const state = (await stateOf(lender))!;
+  await noteLayers(prepared.target.domain, state);
   // from here on the loan, declared before, takes it back: never while somebody reads what it froze
   handle.keep();
-  return instantOf(lender, (await stateOf(lender))!);
+  return instantOf(lender, state);
+}
+
+/** Notes what the owner writes to from now on, with the files below as they are: a write to one of them is seen then. */
+async function noteLayers(domain: Domain, { overlays }: SavedState): Promise<void> {
+  const lentLayers: LentLayer[] = [];
+  for (const path of Object.values(overlays)) {
+    const below = (await readLayers(path, 'qcow2'))[1];
+    const mark = below && (await markOf(below.path));
+    if (mark) lentLayers.push({ path, below: below.path, mark });
+  }
+  if (lentLayers.length === 0) return;
+  const { metadata } = parseDomain(await domain.xml(), domain.name);
+  await writeMetadata(domain, { ...metadata, lentLayers });
 }
 
 function instantOf({ id }: Lender, state: SavedState): Instant {
