@@ -25,7 +25,7 @@ import { Faults } from './operations/faults.ts';
 import { Journal } from './operations/journal.ts';
 import { OperationRunner } from './operations/runner.ts';
 import { BackupFiles, knownPlaces, PathGate } from './pools/index.ts';
-import { QuestionChannel } from './question-channel.ts';
+import { FIRST_CONTROLLER_MS, QuestionChannel } from './question-channel.ts';
 import { LoanReconciler } from './reconcilers/loans.ts';
 import { AGENT_VERSION } from './version.ts';
 import { readArchive } from './workflows/archives/read-archive.ts';
@@ -103,7 +103,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     fileIdleMs: config.guest.file_idle_seconds * 1000,
     infoRefreshMs: config.guest.info_refresh_seconds * 1000,
   });
-  const questions = new QuestionChannel();
+  const questions = new QuestionChannel({ firstMs: FIRST_CONTROLLER_MS });
   const signer = new ArchiveSigner({
     identity: () => renewal.identity,
     isRevoked: serial => revocations.isCompromised(serial),
@@ -152,6 +152,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
       connected: () => link.connected,
       settings: journal.settings,
       gate,
+      untilController: signal => questions.untilController(signal),
     }),
     refuseCopies: (ids, signal) => refuseStaleCopies(workflows, ids, signal),
     faults,

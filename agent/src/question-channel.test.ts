@@ -1,4 +1,4 @@
-import { afterEach, expect, test } from '@jest/globals';
+import { afterEach, describe, expect, test } from '@jest/globals';
 import type { Answer, Thing } from './other-nodes.ts';
 import { QuestionChannel } from './question-channel.ts';
 
@@ -57,7 +57,7 @@ test('many things are asked for in parts and answered in their order', async () 
 });
 
 test('a controller that goes away, or says nothing, or too little, leaves it unknown', async () => {
-  const channel = new QuestionChannel(50);
+  const channel = new QuestionChannel({ limitMs: 50 });
   const gone = connected(channel);
   const asked = channel.whoUses([FILE], never);
   await gone.first;
@@ -97,4 +97,33 @@ test('who asks may give up', async () => {
   end.abort();
   await expect(asked).rejects.toMatchObject({ msgKey: 'canceled' });
   await expect(channel.whoUses([FILE], end.signal)).rejects.toMatchObject({ msgKey: 'canceled' });
+});
+
+describe('right after the start', () => {
+  test('the first controller is waited for', async () => {
+    const channel = new QuestionChannel({ firstMs: 60_000 });
+    const waiting = channel.untilController(never);
+    expect(await channel.whoUses([DOMAIN], never)).toMatchObject([{ kind: 'unknown' }]);
+    const { first } = connected(channel);
+    await waiting;
+    const asked = channel.whoUses([DOMAIN], never);
+    channel.answer((await first).id, [USED]);
+    expect(await asked).toEqual([USED]);
+  });
+
+  test('not for ever, nor again when it went away', async () => {
+    await new QuestionChannel({ firstMs: 20 }).untilController(never);
+    const channel = new QuestionChannel({ firstMs: 60_000 });
+    const { end, first } = connected(channel);
+    end.abort();
+    await first.catch(() => {});
+    await channel.untilController(never);
+  });
+
+  test('who waits may give up', async () => {
+    const end = new AbortController();
+    const waiting = new QuestionChannel({ firstMs: 60_000 }).untilController(end.signal);
+    end.abort();
+    await expect(waiting).rejects.toMatchObject({ msgKey: 'canceled' });
+  });
 });

@@ -12,6 +12,8 @@ export interface Question {
 }
 
 const ANSWER_LIMIT_MS = 10_000;
+/** From the agent's start: a controller tries a node again every 19 s at most, and notices after 10 s that a try leads nowhere. */
+export const FIRST_CONTROLLER_MS = 30_000;
 /** More at a time are not asked: somebody asks in a loop. */
 const MAX_OPEN = 200;
 /** In one question: a request has a bound. */
@@ -19,6 +21,13 @@ const MAX_THINGS = 500;
 
 const NO_CONTROLLER = 'no controller is connected to this node';
 const GONE = 'the connection to the controller was lost';
+
+interface QuestionTimes {
+  /** For an answer. */
+  limitMs?: number;
+  /** How long from now on `untilController` waits for the first controller. */
+  firstMs?: number;
+}
 
 interface Watcher {
   waiting: Question[];
@@ -33,17 +42,29 @@ interface OpenQuestion {
 
 export class QuestionChannel implements OtherNodes {
   readonly #limitMs: number;
+  /** A controller was there, or has had its time. */
+  readonly #first = Promise.withResolvers<void>();
   /** The latest last. */
   readonly #watchers: Watcher[] = [];
   readonly #open = new Map<string, OpenQuestion>();
 
-  constructor(limitMs = ANSWER_LIMIT_MS) {
+  constructor({ limitMs = ANSWER_LIMIT_MS, firstMs = 0 }: QuestionTimes = {}) {
     this.#limitMs = limitMs;
+    if (firstMs > 0) setTimeout(this.#first.resolve, firstMs).unref();
+    else this.#first.resolve();
   }
 
   /** Somebody takes questions. */
   get isWatched(): boolean {
     return this.#watchers.length > 0;
+  }
+
+  /**
+   * Waits for the first controller, but not past the time in which one that is there reaches an agent that has started. Before that an
+   * unknown answer says nothing. Rejects with the abort reason.
+   */
+  untilController(signal: AbortSignal): Promise<void> {
+    return orAborted(this.#first.promise, signal);
   }
 
   async whoUses(things: readonly Thing[], signal: AbortSignal): Promise<Answer[]> {
@@ -57,6 +78,7 @@ export class QuestionChannel implements OtherNodes {
   async *watch(signal: AbortSignal): AsyncGenerator<Question> {
     const watcher: Watcher = { waiting: [], wake: Promise.withResolvers() };
     this.#watchers.push(watcher);
+    this.#first.resolve();
     try {
       for (;;) {
         for (let next = watcher.waiting.shift(); next; next = watcher.waiting.shift()) yield next;

@@ -112,6 +112,18 @@ export class AgentAlone {
     );
     const options = { 'grpc.max_receive_message_length': MAX_MESSAGE_BYTES };
     this.#channel = createChannel(`localhost:${this.agent.port}`, credentials, options);
+    void this.#answer().catch(() => {});
+  }
+
+  /** As a controller that hears no other node: an agent that has just started waits for one before it decides without. */
+  async #answer(): Promise<void> {
+    const { node } = this;
+    const value = 'there is no controller';
+    for await (const { id, things } of node.watchQuestions({}))
+      await node.answerQuestion({
+        questionId: id,
+        answers: things.map(() => ({ answer: { $case: 'unknown', value } })),
+      });
   }
 
   /** Gives the agent other faults; one that has died is started. */

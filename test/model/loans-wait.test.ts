@@ -54,6 +54,7 @@ function undoEffect() {
     pools,
     settings,
     gate,
+    untilController: async () => {},
   });
 }
 

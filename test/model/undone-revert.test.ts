@@ -3,13 +3,15 @@
  * runs again once, and from then on its power is its user's, also when the agent is killed in between.
  */
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { DomainXml, ErrorCode } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
+import { parseDomain } from '../../agent/src/domain-xml/index.ts';
 import { JournaledEffects } from '../../agent/src/operations/effects.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
+import type { Answer, Use } from '../../agent/src/other-nodes.ts';
 import { withOverlays, withSources } from '../../agent/src/snapshots/state-xml.ts';
 import { undoEffects } from '../../agent/src/workflows/undo/recover.ts';
 import { type Machine, refuse } from './scripted-machine.ts';
@@ -25,10 +27,17 @@ let machine: Machine;
 /** Calls that libvirt refuses. */
 let refused: Set<string>;
 let formerOverlays: Record<string, string>;
+let formerDisk: string | undefined;
+/** What the other nodes say of the VM. */
+let answer: Answer;
+let warnings: string[];
 
 function startAgent(): void {
   journal = new Journal(join(world.root, 'journal.db'));
-  effects = new JournaledEffects(journal, operationId, undoEffects(world.dependencies), { log: silent });
+  const otherNodes = { whoUses: async (things: readonly unknown[]) => things.map(() => answer) };
+  const undo = undoEffects({ ...world.dependencies, otherNodes });
+  const warn = (text: string) => void warnings.push(text);
+  effects = new JournaledEffects(journal, operationId, undo, { log: silent, warn });
 }
 
 function killAgent(): void {
@@ -45,7 +54,7 @@ const left = () => journal.effects(operationId).map(({ effect }) => effect.type)
 
 beforeEach(async () => {
   world = new World();
-  refused = new Set();
+  [refused, answer, warnings] = [new Set(), { kind: 'unused' }, []];
   world.scripted.reach = async point => {
     if (refused.has(point.replace(/\.\w+$/, ''))) throw refuse(ErrorCode.OPERATION_FAILED, `${point} fails`);
   };
@@ -56,6 +65,7 @@ beforeEach(async () => {
   journal.insertOperation({ message, fingerprint: '', locks: [], committed: false });
   const overlays = [{ targetDev: 'vda', path: await world.disk('vda.reverted') }];
   formerOverlays = { vda: await world.disk('vda.former') };
+  formerDisk = parseDomain(machine.config!).disks[0]!.path;
   const domain = await world.scripted.libvirt.domainByUuid(machine.uuid);
   effects.begin(
     {
@@ -128,4 +138,40 @@ test('a state that was not told of its overlay holds nothing up, though libvirt 
   machine.states.set('s', withOverlays(machine.states.get('s')!, formerOverlays));
   expect(await pass()).toEqual([]);
   expect([left(), machine.live === null]).toEqual([[], false]);
+});
+
+describe('a guest that another node may have started since', () => {
+  const by = (use: Partial<Use>): Answer => ({
+    kind: 'used',
+    by: { nodeName: 'n2', domainId: machine.uuid, domainName: 'vm', ...use },
+  });
+  const disk = () => parseDomain(machine.config!).disks[0]!.path;
+
+  test('is not started here while it runs there, nor when it has ended there', async () => {
+    answer = by({ active: true });
+    expect(await pass()).toHaveLength(1);
+    expect([machine.live, disk()]).toEqual([null, formerDisk]);
+    expect(warnings).toEqual([expect.stringMatching(/^The domain was not started again: .* on n2/)]);
+    answer = { kind: 'unused' };
+    killAgent();
+    refused.clear();
+    expect(await pass()).toEqual([]);
+    expect([left(), machine.live, warnings.length]).toEqual([[], null, 1]);
+  });
+
+  test('is not started where it did not run last', async () => {
+    answer = by({});
+    await pass();
+    expect([machine.live, warnings.length]).toEqual([null, 1]);
+  });
+
+  test.each<[string, () => Answer]>([
+    ['only defined there', () => by({ lastRanHere: true })],
+    ['a thin clone of it there', () => by({ domainId: newId(), active: true })],
+    ['not known about', () => ({ kind: 'unknown', reason: 'n2 is away' })],
+  ])('is started when it is %s', async (_what, said) => {
+    answer = said();
+    await pass();
+    expect([machine.live === null, warnings]).toEqual([false, []]);
+  });
 });

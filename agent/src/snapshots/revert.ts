@@ -8,8 +8,8 @@ import {
   SnapshotCreate,
   SnapshotXml,
 } from '@virtkeep/node-libvirt';
-import { sleep } from '@virtkeep/shared/abort';
-import { reasonOf } from '@virtkeep/shared/errors';
+import { sleep, throwIfAborted } from '@virtkeep/shared/abort';
+import { reasonOf, type VirtkeepError } from '@virtkeep/shared/errors';
 import { syncDirectoryOf } from '@virtkeep/shared/files';
 import { createImage, readImageHeader } from '../disks/index.ts';
 import {
@@ -146,7 +146,9 @@ export interface UndoRevertOptions {
   signal: AbortSignal;
   /** What else of the domain is to be put back while it is off, until its definition is the former one. */
   beforeDefinition: () => Promise<void>;
-  /** Told once the domain runs again: from then on its power is its user's. */
+  /** Why the domain, which is off, must not be started here: another node has it by now. It rejects only when the signal fires. */
+  startRefusal: () => Promise<VirtkeepError | undefined>;
+  /** Told once the domain runs again, or is another node's: from then on its power is its user's. */
   started: () => void;
   /** Something that the user should know. */
   warn: (text: string) => void;
@@ -154,7 +156,7 @@ export interface UndoRevertOptions {
 
 /**
  * Undoes a revert at any point of it: the domain has its former definition, disks and states again; one that ran, and was
- * stopped, is started. Idempotent.
+ * stopped, is started unless another node has it by now. Idempotent.
  * @returns overlays that were left, since somebody uses them
  */
 export async function undoRevert(
@@ -203,13 +205,22 @@ function isReverted(domainXml: string, { domainId, overlays, statesDeleted }: Re
 const START_TRIES = 5;
 const START_RETRY_MS = 2_000;
 
-/** Bounded: its disks are what they were, and a node without room for it must not hold the domain for ever. */
-async function startAgain(domain: Domain, { signal, started, warn }: UndoRevertOptions): Promise<void> {
+/**
+ * Bounded: its disks are what they were, and a node without room for it must not hold the domain for ever. While this node was away a
+ * cluster manager may have started the VM on another one. Each try asks: nothing but that would keep it from running twice where its
+ * disks have no locks.
+ */
+async function startAgain(domain: Domain, options: UndoRevertOptions): Promise<void> {
+  const { signal, startRefusal, started, warn } = options;
   for (let tries = 1; ; tries += 1) {
     try {
-      if (!(await domain.isActive())) await domain.create();
+      if (await domain.isActive()) return started();
+      const refusal = await startRefusal();
+      if (refusal) warn(`The domain was not started again: ${refusal.message}`);
+      else await domain.create();
       return started();
     } catch (error) {
+      throwIfAborted(signal);
       if (isNoDomain(error) || isPassing(error)) throw error;
       if (tries === START_TRIES) return warn(`The domain could not be started again: ${reasonOf(error)}`);
     }

@@ -4,26 +4,26 @@ import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { PowerState } from '@virtkeep/shared/gen/virtkeep/agent/v1/domain';
 import type { Thing } from '../../../agent/src/other-nodes.ts';
-import { makeRestApp, type RestApp } from './app.ts';
-import { enrolled, status, stopAll, until } from './nodes-world.ts';
+import { makeRestApp, type RestApp, type RestAppOptions } from './app.ts';
+import { type Enrolled, enrolled, status, stopAll, until } from './nodes-world.ts';
 import type { FakeAgent } from './scripted-node.ts';
 
 const never = new AbortController().signal;
 const UNUSED = { kind: 'unused' };
 
 let rest: RestApp;
+let nodes: Enrolled[];
 let asker: FakeAgent;
 let other: FakeAgent;
 let third: FakeAgent;
 
-beforeEach(async () => {
-  rest = await makeRestApp();
-  [asker, other, third] = [
-    (await enrolled(rest, 'n1')).agent,
-    (await enrolled(rest, 'n2')).agent,
-    (await enrolled(rest, 'n3')).agent,
-  ] as const;
-});
+async function world(options: RestAppOptions = {}): Promise<void> {
+  rest = await makeRestApp(undefined, undefined, options);
+  nodes = [await enrolled(rest, 'n1'), await enrolled(rest, 'n2'), await enrolled(rest, 'n3')];
+  [asker, other, third] = nodes.map(({ agent }) => agent) as [FakeAgent, FakeAgent, FakeAgent];
+}
+
+beforeEach(() => world());
 afterEach(() => stopAll(rest));
 
 const ask = (...things: Thing[]) => asker.questions!.whoUses(things, never);
@@ -93,6 +93,18 @@ test('a node that is away leaves open what it could use, and nothing else', asyn
   ]);
   third.useOf = () => ({ nodeName: '', domainId: 'd', domainName: 'vm', active: true, lastRanHere: false });
   expect(await ask(domain('d'))).toMatchObject([{ kind: 'used', by: { nodeName: 'n3' } }]);
+});
+
+test('a node that was there a moment ago is waited for: it may have what the asking node had', async () => {
+  await stopAll(rest);
+  await world({ returnMs: 600_000 });
+  other.useOf = () => ({ nodeName: '', domainId: 'd', domainName: 'vm', active: true, lastRanHere: false });
+  await other.stop();
+  await status(rest, other.id, 'FAILED');
+  const asked = ask(domain('d'));
+  await until(async () => third.askedFor.length > 0);
+  await other.start(nodes[1]!.tls);
+  expect(await asked).toMatchObject([{ kind: 'used', by: { nodeName: 'n2', active: true } }]);
 });
 
 test('a node that fails, or is of an earlier version, leaves the answer open', async () => {

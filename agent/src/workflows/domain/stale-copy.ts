@@ -3,7 +3,8 @@
  * start, change, back up or remove the other would destroy its disks, or save what is not its content. About every domain that an
  * operation holds it is asked before the work begins, unless that says that the domain may be a copy: those that switch off, remove a
  * definition without its disks, end loans, restore (which asks for itself), and attach or lend a disk of a template, which never
- * changes wherever it is defined. A change of description or template mark is no operation and is not asked about: it touches no
+ * changes wherever it is defined. What an undo would start again it asks about as well: its operation may have begun long ago, in an
+ * earlier run of the agent. A change of description or template mark is no operation and is not asked about: it touches no
  * disk. That a template has thin clones on other nodes is asked by what they forbid (`workflows/family/clones-elsewhere.ts`).
  */
 
@@ -58,6 +59,19 @@ export async function refuseStaleCopies(
     const refusal = copyRefusal(copy, nodeName, answers[index]);
     if (refusal) throw refusal;
   }
+}
+
+/**
+ * The refusal to start a domain that is off on this node; undefined when it may be, as far as is known. It asks nothing of libvirt, and
+ * rejects only when the signal fires.
+ */
+export async function startRefusal(
+  { otherNodes, nodeName }: Pick<WorkflowDependencies, 'otherNodes' | 'nodeName'>,
+  { id, name }: Pick<OwnCopy, 'id' | 'name'>,
+  signal: AbortSignal,
+): Promise<VirtkeepError | undefined> {
+  const [answer] = await otherNodes.whoUses([{ kind: 'domain', id }], signal);
+  return copyRefusal({ id, name, active: false }, nodeName, answer);
 }
 
 async function ownCopy(libvirt: Libvirt, id: string): Promise<OwnCopy | undefined> {

@@ -7,6 +7,8 @@ import type { Effect } from '../effect.ts';
 export interface EffectNeeds {
   /** libvirt; once it can be reached, it has also started all domains that it starts by itself. */
   libvirt: boolean;
+  /** The other nodes, if they can be asked: what it does is right only while none of them has the VM. */
+  otherNodes: boolean;
   /** Domains whose images are looked at: the pools that hold their disks. */
   domains: readonly string[];
   /** Files that are looked at: the pools that hold them. */
@@ -15,6 +17,7 @@ export interface EffectNeeds {
 
 const needs = (part: Partial<EffectNeeds>): EffectNeeds => ({
   libvirt: (part.domains ?? []).length > 0,
+  otherNodes: false,
   domains: [],
   paths: [],
   ...part,
@@ -33,8 +36,9 @@ const OF_TYPE: { [T in Effect['type']]: (effect: Extract<Effect, { type: T }>) =
   loan: ({ ownerId }) => needs({ libvirt: true, domains: ownerId === '' ? [] : [ownerId] }),
   attached_disk: ({ path }) => needs({ libvirt: true, paths: [path] }),
   removed_state: ({ domainId }) => needs({ domains: [domainId] }),
-  revert: ({ domainId, overlays, formerOverlays }) =>
+  revert: ({ domainId, overlays, formerOverlays, wasRunning }) =>
     needs({
+      otherNodes: wasRunning,
       domains: [domainId],
       paths: [...overlays.map(({ path }) => path), ...Object.values(formerOverlays)],
     }),

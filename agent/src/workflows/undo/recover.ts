@@ -3,6 +3,7 @@
  * cancelled or ends, and by the next agent after a crash, so each case is idempotent and expects to find any state.
  */
 import { freeName, undoAppend } from '../../archive/index.ts';
+import { parseDomain } from '../../domain-xml/index.ts';
 import { ensureResumed, ensureThawed } from '../../guest/index.ts';
 import { tellHook } from '../../hooks.ts';
 import { type LeftImage, PendingAnswers } from '../../images/index.ts';
@@ -14,6 +15,7 @@ import type { WorkflowDependencies } from '../dependencies.ts';
 import { forgetMerging, noteMerging, settleForgotten } from '../domain/forgotten-layers.ts';
 import { removeOrphanedFiles } from '../domain/remove-domain.ts';
 import { renameBack } from '../domain/rename-domain.ts';
+import { startRefusal } from '../domain/stale-copy.ts';
 import type { Effect, UndoEffect } from '../effect.ts';
 import { pruneFirmware, putBackFirmware } from '../firmware/state-firmware.ts';
 import { stayingChange } from '../guest/change.ts';
@@ -72,6 +74,10 @@ async function undoEffect(
         undoRevert(dependencies, effect, {
           signal,
           warn,
+          startRefusal: async () => {
+            const { uuid: id, name } = parseDomain(effect.formerDefinition, effect.domainId);
+            return startRefusal(dependencies, { id, name }, signal);
+          },
           started: () => amend({ ...effect, wasRunning: false }),
           beforeDefinition: async () => effect.firmware && putBackFirmware(dependencies, effect.firmware),
         }),

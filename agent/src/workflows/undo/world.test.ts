@@ -56,6 +56,7 @@ beforeEach(() => {
     pools: async () => pools,
     settings: { get: key => stored.get(key), set: (key, value) => void stored.set(key, value) },
     gate: new PathGate(60_000),
+    untilController: async () => {},
   };
 });
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
@@ -294,4 +295,21 @@ test('a loan of a VM on another node waits for no VM of this one but for libvirt
   await undo({ ...loan, ownerId: '' });
   expect(undone).toEqual(['loan']);
   expect(asked).toEqual([]);
+});
+
+test('a revert that stopped its guest waits until the other nodes can be asked, or nobody asks them; nothing else does', async () => {
+  const controller = Promise.withResolvers<void>();
+  world.untilController = () => controller.promise;
+  const revert = (wasRunning: boolean): Effect => ({
+    ...{ type: 'revert', domainId: 'd', state: 's', overlays: [], formerOverlays: {}, formerCurrent: null },
+    ...{ formerDefinition: '<domain/>', wasRunning },
+  });
+  await undo(partial());
+  await undo(revert(false));
+  const waiting = undo(revert(true));
+  await new Promise(resolve => setTimeout(resolve, 50));
+  expect(undone).toEqual(['file', 'revert']);
+  controller.resolve();
+  await waiting;
+  expect(undone).toEqual(['file', 'revert', 'revert']);
 });

@@ -1,6 +1,7 @@
 /**
  * Whether all that an effect needs is there: libvirt, and the file systems with the effect's files. Undoing waits for that: an
- * earlier attempt fails with the name of what is absent, the effect stays in the journal, and its operation keeps its locks.
+ * earlier attempt fails with the name of what is absent, the effect stays in the journal, and its operation keeps its locks. A
+ * controller is waited for as well, but for its time only: there may be none.
  */
 import { DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -29,11 +30,14 @@ export interface WorldDependencies {
   pools(signal: AbortSignal): Promise<PoolRecord[]>;
   settings: Settings;
   gate: PathGate;
+  /** Waits until a controller can be asked, or should have been there by now. Rejects with the abort reason. */
+  untilController(signal: AbortSignal): Promise<void>;
 }
 
 /** The undo, made to wait for the world that each effect needs: it throws clean_up_waits or libvirt_unreachable until then. */
 export function undoWhenThere(undo: UndoEffect, dependencies: WorldDependencies): UndoEffect {
   return async (effect, signal, warn, amend) => {
+    if (needsOf(effect).otherNodes) await dependencies.untilController(signal);
     const places = await placesOf(effect, dependencies, signal);
     const pools = places.pools;
     await requireThere(places.directories, pools, dependencies);

@@ -1,6 +1,7 @@
 /**
  * Answers what a node asks about the others: who uses a file of a shared pool, a device, or a VM. Every node that could
- * use it is asked now. One that cannot be reached leaves the answer open, unless another one uses the thing.
+ * use it is asked now. One that cannot be reached leaves the answer open, unless another one uses the thing. One that was not tried yet,
+ * or was there a moment ago, is waited for: after a power cut the node that asks may be back at the same time as the controller.
  */
 import { isVirtkeepError, reasonOf } from '@virtkeep/shared/errors';
 import type { FoundUse, Question, Thing, Use, UseAnswer } from '@virtkeep/shared/gen/virtkeep/agent/v1/node';
@@ -53,6 +54,7 @@ export class OtherNodes {
     const nodeName = this.#inventory.nodes.get(nodeId)?.row.verbose_name ?? nodeId;
     try {
       const signal = AbortSignal.timeout(this.#limitMs);
+      await this.#links.untilBack(nodeId, signal);
       const { found } = await this.#links.clients(nodeId).node.findUses({ things }, { signal });
       return things.map((_, index) =>
         found[index] ? { nodeName, found: found[index] } : { nodeName, unheard: 'it gave no answer' },
