@@ -1,6 +1,7 @@
 import { describe, expect, test } from '@jest/globals';
 import type { LooseLayer } from '../../domain-xml/index.ts';
 import type { SavedState } from '../chain.ts';
+import { unnamedWithout } from './layers.ts';
 import type { ChainPicture } from './picture.ts';
 import { nextMergeStep, removalRefusal } from './plan.ts';
 import type { MergeStep } from './step.ts';
@@ -205,4 +206,47 @@ test('a state is not deleted while the disk that may stand on its file is not th
   expect(isRefused(all, { config: new Map([...config, ['sda', '/p/gone.iso']]) })).toBe(false);
   // and so may the disk that it was
   expect(isRefused(nothing, {})).toBe(false);
+});
+
+describe('an overlay that only its state names', () => {
+  const before = new Map([['vda', BASE!]]);
+  const after = new Map([['vda', LAYER!]]);
+  const running = { power: 'running', live: new Map([['vda', at(LAYER!)]]) } as const;
+  const unnamed = (change: Partial<ChainPicture>, loose: LooseLayer[] = []) =>
+    unnamedWithout(picture(change, loose), OLDER);
+
+  test('is told when the definition of before the state was put back', () => {
+    expect(unnamed({ config: before })).toEqual([
+      { path: LAYER, reason: expect.stringContaining('no disk') },
+    ]);
+    expect(unnamed({ config: before, ...running })).toMatchObject([{ path: LAYER, instead: BASE }]);
+  });
+
+  test('is told with the file that may stand on it, when that is not there', () => {
+    const [found] = unnamed({ config: new Map([['vda', ABOVE!]]) });
+    expect(found).toEqual({
+      path: LAYER,
+      reason: expect.stringContaining(`${ABOVE}, which may stand on it`),
+    });
+  });
+
+  test.each<[string, Partial<ChainPicture>]>([
+    ['is the disk', { config: after }],
+    ['is below the disk', { config: new Map([['vda', ABOVE!]]), files: all }],
+    [
+      'is kept by another state',
+      { config: before, states: [OLDER, stateOf('s', LAYER!, ABOVE!)], files: all },
+    ],
+    ['is used by another VM', { config: before, foreign: new Map([[LAYER!, 'vm2']]) }],
+    ['is not there', { config: before, files: new Map([[BASE!, null]]) }],
+    ['stands on something else', { config: before, files: new Map([[BASE!, null], [LAYER!, null]]) }], // biome-ignore format: one line
+    ['is what a VM without a definition runs with', { ...running, persistent: false }],
+    ['will be merged, since only the next start is without the disk', running],
+  ])('is not told when it %s', (_what, change) => {
+    expect(unnamed(change)).toEqual([]);
+  });
+
+  test('is not told when it is on its way into the file below: its merge tells', () => {
+    expect(unnamed({ config: before }, [{ ...merging(), path: BASE!, merging: LAYER! }])).toEqual([]);
+  });
 });

@@ -11,6 +11,7 @@ import {
   filesFrom,
   isTop,
   keepersOf,
+  keptFiles,
   liveDiskOf,
   readersOf,
 } from './picture.ts';
@@ -77,6 +78,40 @@ export function strandedLayers(picture: ChainPicture): string[] {
       return [`${path} (${merging}, which was to be merged into it, is not there)`];
     const isInPlace = isTop(picture, path) || readersOf(picture, path).some(reader => reader !== merging);
     return isInPlace && !isMerged(picture, loose) ? [`${merging} (${path} is used without it)`] : [];
+  });
+}
+
+/** A layer that nothing names any more when its state is forgotten. */
+export interface UnnamedLayer {
+  path: string;
+  /** What the running VM's definition has in its place, while the VM writes to it. */
+  instead?: string;
+  /** Why it is not merged. */
+  reason: string;
+}
+
+/**
+ * The overlays of a state that only it names: others have put the file below in their place, or none. An overlay that the VM runs with
+ * counts when the next start is from the file below; else it is merged into that.
+ */
+export function unnamedWithout(picture: ChainPicture, state: SavedState): UnnamedLayer[] {
+  const { config, live, persistent, metadata } = picture;
+  const next = persistent ? [...config.values()] : [...live.values()].map(({ path }) => path);
+  const kept = allStates(picture)
+    .filter(other => other !== state)
+    .flatMap(({ overlays, frozen }) => [...Object.values(overlays), ...Object.values(frozen)]);
+  const noted = (metadata.looseLayers ?? []).flatMap(({ path, merging = path }) => [path, merging]);
+  const named = new Set([...[...next, ...kept].flatMap(top => filesFrom(picture, top)), ...noted]);
+  const absent = absentFile(picture);
+  const reason =
+    absent === undefined
+      ? 'no disk and no other state names it'
+      : `${absent}, which may stand on it, is not there`;
+  return keptFiles(state).flatMap(({ targetDev, path: below }): UnnamedLayer[] => {
+    const path = state.overlays[targetDev]!;
+    if (picture.files.get(path) !== below || picture.foreign.has(path) || named.has(path)) return [];
+    if (liveDiskOf(picture, path) === undefined) return [{ path, reason }];
+    return next.includes(below) ? [{ path, reason, instead: below }] : [];
   });
 }
 

@@ -1,13 +1,15 @@
 /** Merges layers: look, decide, act, look again, so that any step may be the last one before a crash. */
 import { type Domain, DomainStateCode } from '@virtkeep/node-libvirt';
-import { sleep } from '@virtkeep/shared/abort';
+import { sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { Logger } from '@virtkeep/shared/log';
+import { isEmptyOverlay } from '../../disks/index.ts';
 import { type ImageDependencies, type LeftImage, removeImages, useElsewhere } from '../../images/index.ts';
 import { patiently } from '../../libvirt/errors.ts';
 import { type ActOptions, act, endBlockJob, noteStopped } from './act.ts';
 import { firstShrunk } from './fit.ts';
 import { jobReason, standingReason } from './jobs.ts';
+import { unnamedWithout } from './layers.ts';
 import { lentLayers, lentLayersLeft } from './lent.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
 import { type ChainPicture, heldReason, isTop } from './picture.ts';
@@ -138,6 +140,8 @@ class Merge {
   #foreign = new Map<string, string>();
   /** Layers that were not to be kept and stay, by their paths. */
   readonly #staying = new Map<string, LeftImage>();
+  /** Layers that were told of before their state was forgotten. */
+  readonly #toldUnnamed = new Set<string>();
   /** Upper files of merges for which the other nodes have been asked. */
   readonly #checkedElsewhere = new Set<string>();
   readonly #now = new Date();
@@ -307,6 +311,7 @@ class Merge {
       if (step.do === 'pivot') await this.#options.beforePivot?.(picture.live.get(step.targetDev)!.path);
       if (step.do !== 'wait' && step.do !== 'pivot') this.#started.clear();
       if (isCommit(step)) await requireRoomToMerge([step.above], [], signal);
+      if (step.do === 'forget') await this.#tellUnnamed(picture, step.name);
       await act(this.#images.libvirt(), domain, step, {
         ...this.#options,
         pollMs: this.#pollMs,
@@ -419,6 +424,22 @@ class Merge {
     else for (const { text } of staying) warn(text);
   }
 
+  /** Before the state goes: then nobody finds the layer any more. What an operation made for itself is told at its end. */
+  async #tellUnnamed(picture: ChainPicture, name: string): Promise<void> {
+    const { signal, warn } = this.#options;
+    const state = picture.states.find(candidate => candidate.name === name);
+    if (!state || this.#request.stateFiles) return;
+    for (const { path, instead, reason } of unnamedWithout(picture, state)) {
+      if (this.#toldUnnamed.has(path)) continue;
+      this.#toldUnnamed.add(path);
+      if (instead !== undefined)
+        warn(
+          `The VM writes to ${path}, and its definition has ${instead} in that place: its next start is without what was written there. Let the definition have that layer; nothing else names it.`,
+        );
+      else if (!(await isKnownEmpty(path, signal))) this.#tellLeft([`${path} (${reason})`]);
+    }
+  }
+
   #tellLeft(left: readonly string[]): void {
     for (const file of left)
       this.#options.warn(
@@ -431,6 +452,16 @@ class Merge {
     const state = name === null ? 'deleted before' : `"${name}"`;
     const params = { state, domain: domain.name, reason: reason.replace(/\.$/, '') };
     return new VirtkeepError('snapshot_remove_failed', params, { cause });
+  }
+}
+
+/** Whether nothing was ever written to an overlay; one that cannot be read may hold something. */
+async function isKnownEmpty(path: string, signal: AbortSignal): Promise<boolean> {
+  try {
+    return await isEmptyOverlay(path, { signal });
+  } catch {
+    throwIfAborted(signal);
+    return false;
   }
 }
 
