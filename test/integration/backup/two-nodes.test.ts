@@ -97,9 +97,9 @@ async function onShared(
 }
 
 /** The same definition on the second node, as a migration leaves it behind. */
-async function copyAfar(guest: Guest): Promise<void> {
+async function copyAfar(guest: Guest, xml?: string): Promise<void> {
   const file = join(world.dir, `${guest.name}.xml`);
-  writeFileSync(file, await guest.xml(true));
+  writeFileSync(file, xml ?? (await guest.xml(true)));
   await afar.virsh('define', file);
 }
 
@@ -188,6 +188,48 @@ describe.each(few(['+10m', '-10m'], '+10m'))('with the clock of the second node 
     // it moves: the other one is the VM
     await home.virsh('destroy', guest.name);
     await afar.virsh('start', guest.name);
+    await powerIs(id, 3, afar);
+  });
+
+  test('a guest that the other node has started while its agent was away is not started a second time', async () => {
+    const { guest, id, path } = await onShared('taken');
+    // on another file: no image lock of QEMU's stands against a second start
+    const other = shared();
+    await makeDataDisk(other);
+    const kept = (await guest.xml(true)).replaceAll(path, other);
+    await guest.start();
+    await powerIs(id, 3, home);
+    const { snapshots, operations } = near.clients;
+    const made = { operationId: newId(), domainId: id, name: 's' };
+    expect(await outcome(near, await snapshots.create(made))).toBe('');
+    const { snapshots: states } = await snapshots.list({ domainId: id });
+    holdAt(home, 'revert_snapshot.stop.after');
+    const revert = { operationId: newId(), domainId: id, snapshotId: states[0]!.id };
+    await snapshots.revert(revert);
+    await reached();
+    for (const { daemon } of [world.agent, world.controller]) await daemon.kill();
+    // as a cluster manager does with the definition that it keeps
+    await copyAfar(guest, kept);
+    await afar.virsh('start', guest.name);
+    release();
+    const seen = world.agent.daemon.log().length;
+    await world.agent.daemon.start({ VIRTKEEP_FAULTS: `@${faultsOf(home)}` });
+    const isUp = () => world.agent.daemon.log().slice(seen).includes('connected to libvirt');
+    await waitFor('the agent to take up what was cut off', isUp, PATIENCE_MS);
+    // no answer of the other node can be had so far, and it is waited for
+    await new Promise(resolve => setTimeout(resolve, 3_000));
+    expect(await guest.state()).toBe('shut off');
+    await world.controller.daemon.start();
+    await world.connected(world.agent);
+    const ended = async () => {
+      const operation = await operations.get({ id: revert.operationId });
+      return operation.state === OperationState.RUNNING ? undefined : operation;
+    };
+    const { warnings } = await waitFor('the end of the revert', ended, PATIENCE_MS);
+    expect(warnings).toEqual([
+      expect.stringMatching(new RegExp(`^The domain was not started again: .*${afar.name}`)),
+    ]);
+    expect(await guest.state()).toBe('shut off');
     await powerIs(id, 3, afar);
   });
 
