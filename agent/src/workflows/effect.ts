@@ -109,8 +109,8 @@ export type Effect =
    */
   | { type: 'domain'; domainId: string; files?: string[] }
   /**
-   * A VM that runs from an archive: pull its data into its disks until nothing refers to the archive. When the restore
-   * failed, the domain is gone by then and nothing is left to do.
+   * A VM that runs from an archive: pull its data into its disks until nothing refers to the archive. Of a restore that failed nothing
+   * is left to be pulled. (Agents of before declared it for that, too: its domain and its disks are gone by then.)
    */
   | { type: 'instant_pull'; domainId: string; archivePath: string; bandwidth: number; disks: InstantDisk[] }
   /**

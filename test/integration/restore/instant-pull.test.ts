@@ -149,12 +149,14 @@ describe('what happens to the VM while its data are pulled in', () => {
     }
   });
 
-  test('it is undefined: nothing is left to do', async () => {
+  test('it is undefined: its images are whole all the same', async () => {
     const id = instant.beginHeld('1');
     const result = await instant.committed(id);
     await instant.virsh('destroy', result.name);
     await instant.virsh('undefine', result.name);
     await lab.ended(id);
+    for (const { path } of result.disks) expect(await chainOf(path)).toEqual([path]);
+    await expectContent(result, false);
     for (const { path } of result.disks) rmSync(path, { force: true });
   });
 });

@@ -19,7 +19,7 @@ import { openBackup } from '../../archives/source.ts';
 import type { OperationContext, Workflow } from '../../context.ts';
 import type { WorkflowDependencies } from '../../dependencies.ts';
 import { setResumedClock } from '../../domain/clock.ts';
-import type { Effect } from '../../effect.ts';
+import type { Effect, EffectHandle } from '../../effect.ts';
 import { checkRestore } from '../check.ts';
 import { restoredDefinition } from '../definition.ts';
 import { judgeDrives } from '../drives.ts';
@@ -59,8 +59,7 @@ interface Started {
   effect: PullEffect;
   /** The VM, when its guest goes on from its memory. */
   resumed: Domain | null;
-  /** Strikes the effect from the journal. */
-  finished(): void;
+  handle: EffectHandle;
 }
 
 async function start(
@@ -93,7 +92,7 @@ async function start(
       bandwidth: Number(request.bandwidth),
       disks,
     };
-    const handle = context.effects.begin(effect, 'always');
+    const handle = context.effects.begin(effect, 'success');
     const { memory } = await context.step('extract', () => extractFiles(context, backup, plan, 'overlay'));
     const { whole, resume } = await context.step('overlay', async () => {
       await makeOverlays(context, plan, disks);
@@ -112,7 +111,7 @@ async function start(
       return startRestored(dependencies, context, domain, { resume: onBytes, startOn: true });
     });
     context.commit({ $case: 'restore', value: restoreResult(plan) });
-    return { effect, resumed: resumed ? domain : null, finished: () => handle.keep() };
+    return { effect, handle, resumed: resumed ? domain : null };
   } finally {
     for (const end of claims) end();
     await backup.archive.close();
@@ -122,10 +121,10 @@ async function start(
 async function pullToTheEnd(
   dependencies: WorkflowDependencies,
   context: OperationContext,
-  { effect, finished }: Started,
+  { effect, handle }: Started,
 ): Promise<void> {
   const { signal, log } = context;
-  await pullLocked(dependencies.libvirt(), effect, {
+  await pullLocked(dependencies, effect, {
     signal,
     log,
     onProgress: (done, total) => {
@@ -133,5 +132,6 @@ async function pullToTheEnd(
       context.progress.done(done);
     },
   });
-  finished();
+  // as an agent that finds it in the journal does: it also asks whether the pools are there
+  await handle.undo(signal);
 }

@@ -20,6 +20,8 @@ const view = (domain: PullView['domain'], ...disks: Disk[]): PullView => ({
   domain,
   disks,
   chainDefined: true,
+  elsewhere: null,
+  unproven: null,
 });
 
 describe('the next step', () => {
@@ -49,7 +51,27 @@ describe('the next step', () => {
     ['then the definition forgets the chain', view('off', disk('vda')), { do: 'define' }],
     ['also while it runs', view('running', disk('vda', pulled)), { do: 'define' }],
     ['nothing refers to the archive', { ...view('off', disk('vda')), chainDefined: false }, { do: 'done' }],
-    ['the VM is gone', view('gone'), { do: 'done' }],
+    [
+      'what is not proven to be independent keeps the chain',
+      { ...view('off', disk('vda')), unproven: 'x.qcow2 is not there' },
+      { do: 'blocked', reason: 'x.qcow2 is not there' },
+    ],
+    [
+      'while the others are pulled in',
+      { ...view('off', disk('vda'), disk('vdb', { unfinished: true })), unproven: 'x.qcow2 is not there' },
+      { do: 'pull_offline', targetDev: 'vdb' },
+    ],
+    [
+      'the VM is not here: qemu-img pulls',
+      { ...view('gone', disk('vda', { unfinished: true })), chainDefined: false },
+      { do: 'pull_offline', targetDev: 'vda' },
+    ],
+    [
+      'unless another node has it',
+      { ...view('gone', disk('vda', { unfinished: true })), chainDefined: false, elsewhere: 'n2 has it' },
+      { do: 'blocked', reason: 'n2 has it' },
+    ],
+    ['the VM is gone with its disks', { ...view('gone', disk('vda')), chainDefined: false }, { do: 'done' }],
   ])('%s', (_name, seen, expected) => {
     expect(nextPullStep(seen)).toEqual(expected);
   });

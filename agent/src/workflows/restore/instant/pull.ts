@@ -3,9 +3,14 @@
  *
  * A loop of look, decide, act, as in the removal of an automatic state: nothing is remembered between two rounds, so it
  * goes on after a kill of the agent or of libvirtd, and when the VM is switched off or on in between. While the VM runs,
- * QEMU pulls; while it is off, qemu-img does, and QEMU's image locks keep the one out while the other works.
+ * QEMU pulls; while it is off or not on this node, qemu-img does, and QEMU's image locks keep the one out while the other
+ * works.
+ *
+ * What is not seen is not done: an image that is not where it was made may be on a pool that is away, or have been moved by
+ * somebody, and a VM that is not here may be on another node. While a definition, a header or another node still tells of
+ * either, the pull waits, and with it the archive stays held.
  */
-import { BlockJobType, BlockPull, type Domain, DomainXml, type Libvirt } from '@virtkeep/node-libvirt';
+import { BlockJobType, BlockPull, type Domain, DomainXml } from '@virtkeep/node-libvirt';
 import { sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
@@ -13,6 +18,7 @@ import type { Logger } from '@virtkeep/shared/log';
 import { lockFile } from '../../../archive/index.ts';
 import { readImageHeader } from '../../../disks/index.ts';
 import { type DiskConfig, parseDomain, stripBackingStore } from '../../../domain-xml/index.ts';
+import { type ImageDependencies, useElsewhere } from '../../../images/index.ts';
 import { isNoDomain, patiently } from '../../../libvirt/errors.ts';
 import type { InstantDisk } from '../../effect.ts';
 import { pullOffline, removeUpperLayers } from './offline.ts';
@@ -38,17 +44,20 @@ const RETRY_MS = 1000;
 const MAX_FAILURES = 5;
 
 /**
- * Returns when every disk is independent of the archive, or the domain is gone. Idempotent; when the signal fires, what
- * is pulled stays pulled and QEMU goes on with the disk it works on.
+ * Returns when every disk is independent of the archive, or gone together with its domain. Idempotent; when the signal
+ * fires, what is pulled stays pulled and QEMU goes on with the disk it works on.
  * @throws VirtkeepError disk_full, qemu_img_failed, libvirt_failed, canceled
  */
-export async function pullIn(libvirt: Libvirt, pull: InstantPull, options: PullOptions): Promise<void> {
+export async function pullIn(
+  dependencies: ImageDependencies,
+  pull: InstantPull,
+  options: PullOptions,
+): Promise<void> {
   const { signal, log } = options;
   let failures = 0;
   let last = '';
   for (;;) {
-    const { domain, view } = await lookPatiently(libvirt, pull, signal);
-    if (view.domain === 'gone') return;
+    const { domain, view } = await lookPatiently(dependencies, pull, signal);
     options.onProgress?.(doneBytes(view), totalBytes(view));
     const step = nextPullStep(view);
     if (step.do === 'done') {
@@ -65,7 +74,7 @@ export async function pullIn(libvirt: Libvirt, pull: InstantPull, options: PullO
     try {
       if (failures > MAX_FAILURES) throw stuck(step);
       log.info('pulling the data of an instant restore', { domainId: pull.domainId, step });
-      await act({ libvirt, domain: domain! }, pull, step, signal);
+      await act(dependencies, domain, pull, { step, signal });
     } catch (error) {
       throwIfAborted(signal);
       // the VM may have been started or switched off between looking and acting: look again, a few times
@@ -81,10 +90,14 @@ export async function pullIn(libvirt: Libvirt, pull: InstantPull, options: PullO
  * is what an earlier run of the agent let go.
  * @throws VirtkeepError as {@link pullIn}; file_busy while another node writes the archive
  */
-export async function pullLocked(libvirt: Libvirt, pull: InstantPull, options: PullOptions): Promise<void> {
+export async function pullLocked(
+  dependencies: ImageDependencies,
+  pull: InstantPull,
+  options: PullOptions,
+): Promise<void> {
   const lock = (await exists(pull.archivePath)) ? await lockFile(pull.archivePath, 'shared') : null;
   try {
-    await pullIn(libvirt, pull, options);
+    await pullIn(dependencies, pull, options);
   } finally {
     await lock?.release();
   }
@@ -92,13 +105,13 @@ export async function pullLocked(libvirt: Libvirt, pull: InstantPull, options: P
 
 /** The VM may be switched off between two questions about it: then they are asked again. */
 async function lookPatiently(
-  libvirt: Libvirt,
+  dependencies: ImageDependencies,
   pull: InstantPull,
   signal: AbortSignal,
 ): ReturnType<typeof look> {
   for (let failures = 1; ; failures += 1) {
     try {
-      return await patiently(signal, () => look(libvirt, pull));
+      return await patiently(signal, () => look(dependencies, pull, signal));
     } catch (error) {
       throwIfAborted(signal);
       if (failures > MAX_FAILURES) throw error;
@@ -136,6 +149,10 @@ export interface PullView {
   }[];
   /** The definition of the next start names a chain. */
   chainDefined: boolean;
+  /** What another node has to do with the VM, or may have: nothing is pulled from here, and none that is absent is gone. */
+  elsewhere: string | null;
+  /** Which image of the domain is not proven to be independent, although no overlay that is there says so. */
+  unproven: string | null;
 }
 
 export type PullStep =
@@ -148,15 +165,17 @@ export type PullStep =
 
 /** The next step, one disk after the other. */
 export function nextPullStep(view: PullView): PullStep {
-  if (view.domain === 'gone') return { do: 'done' };
   for (const disk of view.disks) {
     const { targetDev } = disk;
     if (disk.jobBytes !== null) return { do: 'wait' };
     if (disk.liveOnArchive && !disk.isLiveTop)
       return { do: 'blocked', reason: `a layer was put on ${targetDev} before its data were pulled in` };
     if (disk.liveOnArchive) return { do: 'pull', targetDev };
-    if (disk.unfinished) return disk.inUse ? { do: 'wait' } : { do: 'pull_offline', targetDev };
+    if (disk.unfinished && disk.inUse) return { do: 'wait' };
+    if (disk.unfinished && view.elsewhere === null) return { do: 'pull_offline', targetDev };
   }
+  const reason = view.elsewhere ?? view.unproven;
+  if (reason !== null) return { do: 'blocked', reason };
   return view.chainDefined ? { do: 'define' } : { do: 'done' };
 }
 
@@ -171,54 +190,132 @@ function doneBytes(view: PullView): number {
   );
 }
 
-async function look(libvirt: Libvirt, pull: InstantPull): Promise<{ domain: Domain | null; view: PullView }> {
-  let domain: Domain;
-  try {
-    domain = await libvirt.domainByUuid(pull.domainId);
-  } catch (error) {
-    if (isNoDomain(error)) return { domain: null, view: { domain: 'gone', disks: [], chainDefined: false } };
-    throw error;
-  }
-  const running = await domain.isActive();
-  const live = running ? parseDomain(await domain.xml()).disks : [];
-  const config = (await domain.isPersistent()) ? parseDomain(await domain.xml(DomainXml.INACTIVE)).disks : [];
-  const disks = await Promise.all(pull.disks.map(disk => viewOf({ domain, running, live }, pull, disk)));
+async function look(
+  dependencies: ImageDependencies,
+  pull: InstantPull,
+  signal: AbortSignal,
+): Promise<{ domain: Domain | null; view: PullView }> {
+  const domain = await findDomain(dependencies, pull.domainId);
+  const isRunning = domain !== null && (await domain.isActive());
+  const live = isRunning ? parseDomain(await domain.xml()).disks : [];
+  const isDefined = domain !== null && (await domain.isPersistent());
+  const config = isDefined ? parseDomain(await domain.xml(DomainXml.INACTIVE)).disks : [];
+  const seen = await Promise.all(pull.disks.map(disk => viewOf({ domain, isRunning, live }, pull, disk)));
+  const disks = seen.map(({ view }) => view);
   const targets = new Set(pull.disks.map(disk => disk.targetDev));
-  const chainDefined = config.some(disk => targets.has(disk.targetDev) && disk.backingChain !== undefined);
-  return { domain, view: { domain: running ? 'running' : 'off', disks, chainDefined } };
+  const absent = domain === null ? seen.flatMap(({ absentPath }) => absentPath ?? []) : [];
+  const mustAsk = !isRunning && (absent.length > 0 || disks.some(({ unfinished }) => unfinished));
+  const view: PullView = {
+    domain: domain === null ? 'gone' : isRunning ? 'running' : 'off',
+    disks,
+    chainDefined: config.some(disk => targets.has(disk.targetDev) && disk.backingChain !== undefined),
+    elsewhere: mustAsk
+      ? await useByOthers(dependencies, pull, { isGone: domain === null, absent }, signal)
+      : null,
+    unproven: await unprovenAmong([...live, ...config], pull),
+  };
+  return { domain, view };
 }
 
+async function findDomain({ libvirt }: ImageDependencies, domainId: string): Promise<Domain | null> {
+  try {
+    return await libvirt().domainByUuid(domainId);
+  } catch (error) {
+    if (isNoDomain(error)) return null;
+    throw error;
+  }
+}
+
+/** The images of a disk as libvirt knows them, top to bottom. */
+const chainOf = (disk: DiskConfig) => [disk.path, ...(disk.backingChain ?? []).map(layer => layer.path)];
+
 async function viewOf(
-  { domain, running, live }: { domain: Domain; running: boolean; live: DiskConfig[] },
+  { domain, isRunning, live }: { domain: Domain | null; isRunning: boolean; live: DiskConfig[] },
   pull: InstantPull,
   { targetDev, overlayPath }: InstantDisk,
-): Promise<PullView['disks'][number]> {
-  const chainOf = (disk: DiskConfig) => [disk.path, ...(disk.backingChain ?? []).map(layer => layer.path)];
-  const user = live.find(disk => chainOf(disk).includes(overlayPath));
-  const liveOnArchive = user !== undefined && chainOf(user).includes(pull.archivePath);
+): Promise<{ view: PullView['disks'][number]; absentPath: string | null }> {
+  const readsArchive = (disk: DiskConfig) => chainOf(disk).includes(pull.archivePath);
+  // an overlay that somebody has moved is known by what it stands on
+  const user =
+    live.find(disk => chainOf(disk).includes(overlayPath)) ??
+    live.find(disk => disk.targetDev === targetDev && readsArchive(disk));
   const header = (await exists(overlayPath)) ? await readImageHeader(overlayPath) : null;
-  const job = running && user ? await domain.blockJobInfo(user.targetDev) : null;
-  return {
+  const job = isRunning && user ? await domain!.blockJobInfo(user.targetDev) : null;
+  const view = {
     targetDev: user?.targetDev ?? targetDev,
     virtualSize: header?.virtualSize ?? 0,
     allocatedSize: header?.allocatedSize ?? 0,
-    liveOnArchive,
-    isLiveTop: user?.path === overlayPath,
+    liveOnArchive: user !== undefined && readsArchive(user),
+    isLiveTop: user !== undefined && (user.path === overlayPath || chainOf(user)[1] === pull.archivePath),
     inUse: user !== undefined,
     jobBytes: job?.type === BlockJobType.PULL ? Number(job.cur) : null,
     unfinished: header?.backingFile !== undefined,
   };
+  return { view, absentPath: header === null ? overlayPath : null };
+}
+
+/**
+ * Whether the VM, or somebody at its images, is on another node. While the VM is defined here, only what is proven counts: QEMU's
+ * locks do the rest. One that is not here is looked for.
+ * @param absent images that are not here
+ */
+async function useByOthers(
+  dependencies: ImageDependencies,
+  { domainId, disks }: InstantPull,
+  { isGone, absent }: { isGone: boolean; absent: readonly string[] },
+  signal: AbortSignal,
+): Promise<string | null> {
+  const paths = disks.map(({ overlayPath }) => overlayPath);
+  const use = await useElsewhere(dependencies, { domainId, paths, proven: true, isRead: isGone }, signal);
+  if (use.kind === 'used') return `${use.by} uses the disks, and pulls nothing in`;
+  if (use.kind === 'unknown') return `whether the VM is on another node is not known: ${use.reason}`;
+  if (absent.length === 0) return null;
+  const [answer] = await dependencies.otherNodes.whoUses([{ kind: 'domain', id: domainId }], signal);
+  // a thin clone elsewhere is not the VM
+  if (answer?.kind !== 'used' || answer.by.domainId !== domainId) return null;
+  return `the VM is on the node ${answer.by.nodeName}, and ${absent[0]} is not here`;
+}
+
+/**
+ * Of the domain's disks that stand on what the restore made, or took the place of what is not there any more, the first that is
+ * not independent of the archive as far as the files themselves tell. Only without one may the definition forget the chain.
+ */
+async function unprovenAmong(disks: readonly DiskConfig[], pull: InstantPull): Promise<string | null> {
+  const made = [pull.archivePath, ...pull.disks.map(({ overlayPath }) => overlayPath)];
+  const lost: string[] = [];
+  for (const { targetDev, overlayPath } of pull.disks) if (!(await exists(overlayPath))) lost.push(targetDev);
+  for (const disk of disks) {
+    const isNamed = chainOf(disk).some(path => path !== undefined && made.includes(path));
+    if (disk.path === undefined || !(isNamed || lost.includes(disk.targetDev))) continue;
+    const end = await endOf(disk.path);
+    if ('absent' in end) return `${end.absent} is not there`;
+    if ('unfinished' in end) return `${end.unfinished} still needs the archive`;
+  }
+  return null;
+}
+
+/** Where a chain ends by its headers: at a file that is not there, at one that a pull has not finished, or as a whole disk. */
+async function endOf(path: string): Promise<{ absent: string } | { unfinished: string } | { whole: string }> {
+  const passed = new Set<string>();
+  for (let next = path; ; ) {
+    if (!(await exists(next))) return { absent: next };
+    const { backingFile, backingPath } = await readImageHeader(next);
+    if (backingFile === undefined) return { whole: next };
+    passed.add(next);
+    if (backingPath === undefined || passed.has(backingPath)) return { unfinished: next };
+    next = backingPath;
+  }
 }
 
 async function act(
-  { libvirt, domain }: { libvirt: Libvirt; domain: Domain },
+  { libvirt }: ImageDependencies,
+  domain: Domain | null,
   pull: InstantPull,
-  step: PullStep,
-  signal: AbortSignal,
+  { step, signal }: { step: PullStep; signal: AbortSignal },
 ): Promise<void> {
   switch (step.do) {
     case 'pull':
-      return domain.blockPull(step.targetDev, pull.bandwidth, BlockPull.BANDWIDTH_BYTES);
+      return domain!.blockPull(step.targetDev, pull.bandwidth, BlockPull.BANDWIDTH_BYTES);
     case 'pull_offline':
       return pullOffline(
         pull.archivePath,
@@ -226,8 +323,11 @@ async function act(
         signal,
       );
     case 'define': {
-      const xml = await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE);
-      await libvirt.defineDomain(stripBackingStore(xml));
+      const xml = await domain!.xml(DomainXml.INACTIVE | DomainXml.SECURE);
+      // somebody may have changed it since it was looked at
+      const reason = await unprovenAmong(parseDomain(xml).disks, pull);
+      if (reason !== null) throw stuck({ do: 'blocked', reason });
+      await libvirt().defineDomain(stripBackingStore(xml));
       return;
     }
     case 'blocked':
