@@ -162,6 +162,22 @@ test('one that others start while the hook runs is not copied as one that is off
   expect([isCopied, archives()]).toEqual([false, former]);
 });
 
+test.each([{}, { canBeIncremental: true }])(
+  'nor one that another node starts under its copy: %j',
+  async options => {
+    await made(false);
+    const former = archives();
+    at['copy.before'] = () => {
+      isElsewhere = true;
+    };
+    expect((await ended(options)).error).toMatchObject({
+      msgKey: 'domain_elsewhere',
+      params: { other: 'n2' },
+    });
+    expect(archives()).toEqual(former);
+  },
+);
+
 /** Others attach a disk at that point. @returns the files and disks as they are to be in the end */
 async function attachedAt(point: string): Promise<{ files: unknown; tops: string[] }> {
   const path = await world.disk('vdc.qcow2');

@@ -1,14 +1,15 @@
 /** VMs that are lawful but unusual: what libvirt takes is backed up and restored, or refused before anything is touched. */
 import { randomBytes } from 'node:crypto';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { basename, join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from '@jest/globals';
 import {
   CreateSnapshotRequest,
   RemoveSnapshotRequest,
   RevertSnapshotRequest,
 } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
 import { newId } from '@virtkeep/shared/ids';
+import type { BandwidthLimits } from '../../../agent/src/bandwidth/limits.ts';
 import { loadStates, savedStateId } from '../../../agent/src/snapshots/index.ts';
 import { attachDiskWorkflow } from '../../../agent/src/workflows/lend/attach.ts';
 import { createSnapshotWorkflow } from '../../../agent/src/workflows/snapshot/create.ts';
@@ -299,4 +300,85 @@ test('an encrypted disk is copied as the one file that it is, or not at all', as
   await raw.guest.destroy();
   const files = lab.files(0).filter(name => /^(secret|raw-luks)\./.test(name));
   expect(files).toEqual(['raw-luks.img', 'secret.img']);
+});
+
+describe('a VM with its disk on a device, which has no times', () => {
+  let device: string;
+  let image: string;
+  beforeAll(async () => {
+    image = join(lab.world.dir, 'device.img');
+    await run(['truncate', '-s', '32M', image]);
+    device = (await run(['losetup', '--find', '--show', image])).stdout.trim();
+    await run(['qemu-img', 'create', '-q', '-f', 'qcow2', device, '16M']);
+    await run(['qemu-io', '-f', 'qcow2', '-c', 'write -q -P 7 0 8M', device]);
+  });
+  afterAll(async () => {
+    await run(['losetup', '--detach', device]);
+    rmSync(image);
+  });
+  afterEach(() => {
+    delete lab.dependencies.bandwidth;
+  });
+
+  /** While the next backup reads, once. */
+  function whileRead(act: () => Promise<unknown>): void {
+    let reads = 0;
+    const take = async () => void (++reads === 3 && (await act()));
+    const atFixedRate = <T>(work: (bytesPerSecond: number) => Promise<T>) => work(0);
+    const join = () => ({ take, atFixedRate, leave: () => {} });
+    lab.dependencies.bandwidth = { join } as unknown as BandwidthLimits;
+  }
+  const limits = [{ key: 'k', bytesPerSecond: 1n }];
+  const onDevice = (name: string) => idle(name, [{ path: device, type: 'block', format: 'qcow2' }]);
+
+  /** As the guest does: into the host's cache, from where it goes to the device some time. */
+  async function writeInside({ name }: Guest, byte: number): Promise<void> {
+    const path = '/machine/peripheral/virtio-disk0/virtio-backend';
+    const command = `qemu-io -d ${path} "write -P ${byte} 4M 64k"`;
+    expect(await lab.world.node.virsh('qemu-monitor-command', name, '--hmp', command)).toBe('');
+  }
+
+  const counting = (isOn: boolean) =>
+    writeFileSync(`/sys/class/block/${basename(device)}/queue/iostats`, isOn ? '1' : '0');
+
+  test('is not backed up as it lies while others run it for a moment', async () => {
+    const guest = await onDevice('run-meanwhile');
+    let isRead = false;
+    whileRead(async () => {
+      isRead = true;
+    });
+    await lab.backup(guest, { limits });
+    expect(isRead).toBe(true);
+    whileRead(async () => {
+      await guest.start();
+      await writeInside(guest, 9);
+      await guest.destroy();
+    });
+    await expect(lab.backup(guest, { limits })).rejects.toEqual(refused('power_state_conflict'));
+    // what writes into the layer above leaves the device as it is
+    await guest.start();
+    await writeInside(guest, 10);
+    whileRead(() => writeInside(guest, 11));
+    const { file } = await lab.backup(guest, { limits });
+    await guest.destroy();
+    const { result } = await lab.restore(file, { name: 'restored-device' });
+    const pattern = ['-c', 'read -P 10 4M 64k', result.disks[0]!.path];
+    expect((await run(['qemu-io', '-f', 'qcow2', ...pattern])).stdout).not.toContain('verification failed');
+  });
+
+  test('nor where the kernel counts no writes: libvirt tells of the start', async () => {
+    const guest = await onDevice('not-counted');
+    counting(false);
+    try {
+      whileRead(async () => {});
+      await lab.backup(guest, { limits });
+      whileRead(async () => {
+        await guest.start();
+        await guest.destroy();
+      });
+      await expect(lab.backup(guest, { limits })).rejects.toEqual(refused('power_state_conflict'));
+    } finally {
+      counting(true);
+    }
+  });
 });

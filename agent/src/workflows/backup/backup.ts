@@ -30,8 +30,9 @@ import { type FrozenInstant, freeze, spareDirectoryOf } from './freeze.ts';
 import { mayMerge, mergeOldStates } from './hold.ts';
 import { ToldHooks } from './hooks.ts';
 import { type BackupJob, checkBackup, type ExtendedArchive } from './job.ts';
-import { manifestOf, stateNumberOf } from './members.ts';
+import { type ArchivePlan, manifestOf, stateNumberOf } from './members.ts';
 import { type OtherForm, type PreparedBase, prepareBase, tellGivenUp } from './prepare.ts';
+import { watchStarts } from './starts.ts';
 
 /** The steps in order, for the tests that kill the agent at each of them. */
 export const BACKUP_STEPS = ['check', 'estimate', 'state', 'copy', 'publish', 'merge'] as const;
@@ -238,11 +239,7 @@ async function copy(
   { job, instant, destination }: CopyScope,
 ): Promise<FinishOptions> {
   const { facts, base, backupId } = job;
-  const plan = await planCopy(dependencies, job, instant);
-  const marks = await markSources(plan.sources);
-  context.progress.total(plan.totalBytes);
-  await writeMembers(destination.archive, plan);
-  await refuseChanged(facts, marks);
+  const plan = await writeUnchanged(dependencies, context, { job, instant, destination });
   const record = {
     backupId,
     toolVersion: dependencies.version,
@@ -256,6 +253,28 @@ async function copy(
     stateNumber: plan.manifest.state.number,
     manifest: members => manifestOf(plan.manifest, members, record, base?.manifest ?? null),
   };
+}
+
+/** Writes the members, and proves afterwards that what was read did not change meanwhile. */
+async function writeUnchanged(
+  dependencies: WorkflowDependencies,
+  context: OperationContext,
+  { job, instant, destination }: CopyScope,
+): Promise<ArchivePlan> {
+  const { facts } = job;
+  const isReadAsItLies = facts.power === 'off' && instant.automatic === null;
+  const starts = isReadAsItLies ? watchStarts(dependencies.libvirt(), facts.config.uuid) : null;
+  try {
+    await refuseStarted(job);
+    const plan = await planCopy(dependencies, job, instant);
+    const marks = await markSources(plan.sources);
+    context.progress.total(plan.totalBytes);
+    await writeMembers(destination.archive, plan);
+    await refuseChanged(context, facts, { paths: plan.sources, marks, starts });
+    return plan;
+  } finally {
+    starts?.end();
+  }
 }
 
 /** Takes away the state of a backup that cannot be extended, or the old ones that no archive needs to be extended. */

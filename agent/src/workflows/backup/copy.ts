@@ -13,6 +13,7 @@ import { requireSpace } from '../../pools/index.ts';
 import { savedStateId } from '../../snapshots/index.ts';
 import { COMPRESSED_SHARE } from '../archives/conversion.ts';
 import { timeStamp } from '../archives/file-name.ts';
+import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import {
   type Firmware,
@@ -24,6 +25,7 @@ import type { BackupFacts } from './facts.ts';
 import { type FrozenInstant, spareDirectoryOf } from './freeze.ts';
 import type { BackupJob } from './job.ts';
 import { type ArchivePlan, type FileSize, planArchive } from './members.ts';
+import type { StartWatch } from './starts.ts';
 
 /** All of an archive that is converted is written anew, beside it. */
 const convertedBytes = ({ base }: BackupJob): number =>
@@ -156,11 +158,34 @@ export async function writeMembers(
   }
 }
 
-/** An off VM that was started, or anybody else who wrote to a file meanwhile: the copy is worth nothing. */
-export async function refuseChanged(facts: BackupFacts, marks: SourceMark[]): Promise<void> {
+/** What was read, and how it is known whether it changed. */
+export interface ReadSources {
+  /** All of them. */
+  paths: readonly string[];
+  /** Those that tell themselves. */
+  marks: SourceMark[];
+  /** Of a VM that is off, whose disks are read as they lie; null: they are frozen below layers. */
+  starts: StartWatch | null;
+}
+
+/**
+ * An off VM that was started, here or on another node, or anybody else who wrote to a file meanwhile: the copy is worth nothing.
+ * @throws VirtkeepError power_state_conflict; what `Hold.renew` raises
+ */
+export async function refuseChanged(
+  { hold }: Pick<OperationContext, 'hold'>,
+  facts: BackupFacts,
+  { paths, marks, starts }: ReadSources,
+): Promise<void> {
   const { name: domain } = facts.config;
   const action = 'backed up while its disks change; start the backup again';
-  if (facts.power === 'off' && (await facts.domain.isActive()))
-    throw new VirtkeepError('power_state_conflict', { domain, state: 'running', action });
+  const refuse = (state: string) => new VirtkeepError('power_state_conflict', { domain, state, action });
+  if (facts.power === 'off') {
+    if (await facts.domain.isActive()) throw refuse('running');
+    // a device that two nodes have counts what this one writes, and locks nobody out
+    await hold.renew();
+  }
   await refuseChangedSources(domain, marks, action);
+  const doubt = new Set(paths).size > marks.length ? starts?.doubt() : undefined;
+  if (doubt != null) throw refuse(doubt);
 }
