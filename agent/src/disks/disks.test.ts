@@ -119,6 +119,10 @@ describe('chains', () => {
       ]), // biome-ignore format: one layer
     );
     expect(layers[0]).toMatchObject({ backingPath: at('base.qcow2'), backingFormat: 'qcow2' });
+    expect(layers[0]).not.toHaveProperty('internalStates');
+    for (const name of ['a', 'b'])
+      execFileSync('qemu-img', ['snapshot', '-c', name, at('top.qcow2')], { stdio: 'ignore' });
+    expect(await disks.readImageHeader(at('top.qcow2'))).toMatchObject({ internalStates: 2 });
     await disks.rebaseUnsafe(at('top.qcow2'), null, { signal });
     expect(await disks.readLayers(at('top.qcow2'))).toHaveLength(1);
   });

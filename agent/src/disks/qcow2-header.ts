@@ -26,6 +26,8 @@ export interface ImageHeader {
   /** The guest's data lie in another file (qcow2's external data file). */
   dataFile: boolean;
   encrypted: boolean;
+  /** How many internal states lie in it, which read the files below it as they are now; absent: none. */
+  internalStates?: number;
   /** Incompatible feature bits that this reader does not know. */
   unknownFeatures: boolean;
 }
@@ -97,6 +99,7 @@ function parseQcow2(head: Buffer, path: string): Parsed {
   const backingPath = backingFile ? plainPath(backingFile, path) : undefined;
   const extensions = readExtensions(head, version);
   const backingFormat = extensions.get(EXTENSION_BACKING_FORMAT)?.toString('utf8');
+  const internalStates = head.readUInt32BE(60);
   return {
     format: 'qcow2',
     virtualSize: Number(head.readBigUInt64BE(24)),
@@ -105,6 +108,7 @@ function parseQcow2(head: Buffer, path: string): Parsed {
     ...(backingFormat !== undefined && { backingFormat }),
     dataFile: (features & FEATURE_DATA_FILE) !== 0n || extensions.has(EXTENSION_DATA_FILE),
     encrypted: head.readUInt32BE(32) !== 0,
+    ...(internalStates > 0 && { internalStates }),
     unknownFeatures: version < 2 || version > 3 || (features & ~KNOWN_FEATURES) !== 0n,
   };
 }

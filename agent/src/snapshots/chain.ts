@@ -117,6 +117,10 @@ export function buildChain(
   return { disks: chains, states: sorted };
 }
 
+/** It lies inside of the images: made, deleted and reverted to by libvirt itself. */
+export const isInternal = ({ internalDisks, memory }: SavedState): boolean =>
+  internalDisks.length > 0 || memory === 'internal';
+
 /** What an external state froze, per target that the disk had then. */
 export function keptOf({ overlays, frozen }: SavedState): Record<string, string> {
   return Object.fromEntries(Object.entries(frozen).filter(([target]) => overlays[target] !== undefined));

@@ -5,7 +5,15 @@
  * and acts, step by step. The one rule behind all of it: what merges does so one layer deep, from a file that is named into
  * one that is named.
  */
-export { buildChain, type ChainFile, keptOf, type Layer, presentBranch, type SavedState } from './chain.ts';
+export {
+  buildChain,
+  type ChainFile,
+  isInternal,
+  keptOf,
+  type Layer,
+  presentBranch,
+  type SavedState,
+} from './chain.ts';
 export { createAutomaticState, createState } from './create.ts';
 export { incrementTag, isUserState, parseIncrementTag } from './increment-tag.ts';
 export { leftoverStates, loadStates, readDiskFiles } from './load.ts';

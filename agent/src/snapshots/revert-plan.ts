@@ -4,8 +4,8 @@
  * the state told of them. What the state keeps is never written to, so the way back stays open until the very end.
  */
 import { dirname, join } from 'node:path';
-import type { DomainMetadata, LooseLayer } from '../domain-xml/index.ts';
-import type { SavedState } from './chain.ts';
+import { attachmentsOf, type DomainMetadata, type LooseLayer, parseSnapshot } from '../domain-xml/index.ts';
+import { isInternal, type SavedState } from './chain.ts';
 import { blockJobOf } from './merge/jobs.ts';
 import { type ChainPicture, filesFrom, isTop, keepersOf, keptFiles, readersOf } from './merge/picture.ts';
 import { isMerged } from './merge/stage.ts';
@@ -91,7 +91,41 @@ export function revertRefusal(picture: ChainPicture, state: SavedState): string 
     const user = isLost(picture, top) && picture.foreign.get(top);
     if (user) return `${top} is used by ${user}`;
   }
-  return blockJobOf(picture);
+  return blockJobOf(picture) ?? (isInternal(state) ? innerRevertRefusal(picture, state) : null);
+}
+
+/**
+ * Why libvirt must not go back to an internal state, or null. It puts what the state had into the very files that the state's definition
+ * names, and lets the domain write to them again, whoever keeps them, stands on them or has them by now.
+ */
+function innerRevertRefusal(
+  picture: ChainPicture,
+  { name, frozen, internalDisks, xml }: SavedState,
+): string | null {
+  for (const [targetDev, path] of Object.entries(frozen)) {
+    const [keeper] = keepersOf(picture, path);
+    const [reader] = readersOf(picture, path);
+    const user = keeper ? `which "${keeper.name}" keeps` : reader && `on which ${reader} stands`;
+    if (user !== undefined)
+      return `"${name}" would come back into ${path}, ${user}; delete the later states first`;
+    // a detached one is its owner's, with what was written to it since; of a merged one the state reads something else by now
+    if (internalDisks.includes(targetDev) && !isTop(picture, path))
+      return `${path}, in which "${name}" lies, is no disk of the VM any more`;
+  }
+  const attached = picture.metadata.attachments.map(({ path }) => path);
+  const lent = lentDisksOf(xml).find(path => !attached.includes(path));
+  // its owner may write to it by now
+  return lent === undefined
+    ? null
+    : `"${name}" would bring back ${lent}, a disk of another VM that is attached no more`;
+}
+
+/** Files of the disks of others in a state's definitions. */
+function lentDisksOf(stateXml: string): string[] {
+  const { domain, inactiveDomain } = parseSnapshot(stateXml);
+  return [domain, inactiveDomain].flatMap(config =>
+    config ? attachmentsOf(config).map(({ path }) => path) : [],
+  );
 }
 
 function topsOf(picture: ChainPicture): string[] {

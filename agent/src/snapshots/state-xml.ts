@@ -43,6 +43,13 @@ export function savedStateOf(xml: string, current: boolean): SavedState {
   };
 }
 
+/** The disks of the definition in a state; none without one. */
+export function disksOfState(stateXml: string): Map<string, DiskState> {
+  const { root } = parseXml(stateXml, 'domainsnapshot', 'a saved state');
+  const domain = child(root, 'domain');
+  return domain ? diskStates(serializeXml(domain)) : new Map();
+}
+
 export interface StateRequest {
   name: string;
   description: string;
@@ -165,6 +172,15 @@ export function withKeptFile(stateXml: string, from: string, to: DiskSource): st
       if (fileOf(source) === from) setSource(disk, to);
     }
   }
+  return serializeXml(root);
+}
+
+/** A state's XML without the chains that libvirt recorded: it would look for their files as they are named there. */
+export function withoutChains(stateXml: string): string {
+  const { root } = parseXml(stateXml, 'domainsnapshot', 'the saved state to be changed');
+  for (const domain of ['domain', 'inactiveDomain'].flatMap(name => child(root, name) ?? []))
+    for (const disk of childrenAt(domain, 'devices/disk'))
+      for (const backing of children(disk, 'backingStore')) disk.removeChild(backing);
   return serializeXml(root);
 }
 

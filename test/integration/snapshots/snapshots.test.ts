@@ -212,3 +212,58 @@ describe('guards', () => {
     expect((await metadataOf(guest)).statesDeleted).toBeInstanceOf(Date);
   });
 });
+
+describe('an internal state between external ones', () => {
+  test.each(['running', 'off'])('does not come back into a file that a later one keeps; %s', async power => {
+    const guest = await lab.plainGuest(['qcow2']);
+    if (power === 'running') await guest.start();
+    await virsh('snapshot-create-as', guest.name, 'inner');
+    const atInner = await lab.contents(guest);
+    await lab.write(guest, 'vda', 2);
+    await lab.create(guest, 'ext');
+    const atExt = await lab.contents(guest);
+    await lab.write(guest, 'vda', 3);
+    const now = await lab.contents(guest);
+    await expect(lab.revert(guest, 'inner')).rejects.toMatchObject({
+      msgKey: 'snapshot_in_use',
+      message: expect.stringContaining('"ext"'),
+    });
+    expect([await lab.contents(guest), (await lab.statesContents(guest)).ext]).toEqual([now, atExt]);
+    // without it the file is the disk again
+    await lab.remove(guest, 'ext');
+    expect(await lab.revert(guest, 'inner')).toEqual({ power_state: power });
+    expect(await lab.contents(guest)).toEqual(atInner);
+    if (power === 'running') await guest.destroy();
+  });
+
+  test.each(['running', 'off'])('reads what it did, whatever is merged around it; %s', async power => {
+    const guest = await lab.plainGuest(['qcow2']);
+    if (power === 'running') await guest.start();
+    for (const [block, name] of ['e1', 'e2'].entries()) {
+      await lab.write(guest, 'vda', block);
+      await lab.create(guest, name);
+    }
+    await lab.write(guest, 'vda', 2);
+    await virsh('snapshot-create-as', guest.name, 'inner');
+    const atInner = await lab.contents(guest);
+    await lab.write(guest, 'vda', 3);
+    await lab.create(guest, 'e3');
+    await lab.write(guest, 'vda', 4);
+    const now = await lab.contents(guest);
+    await expect(lab.remove(guest, 'e2')).rejects.toMatchObject({
+      msgKey: 'snapshot_in_use',
+      message: expect.stringContaining('"inner"'),
+    });
+    for (const name of ['e1', 'e3']) await lab.remove(guest, name);
+    expect(await lab.contents(guest)).toEqual(now);
+    // libvirt would look for all files that were below the running disk then
+    await lab.revert(guest, 'inner');
+    expect(await lab.contents(guest)).toEqual(atInner);
+    expect(await guest.state()).toBe(power === 'running' ? 'running' : 'shut off');
+    await lab.remove(guest, 'inner');
+    await lab.remove(guest, 'e2');
+    expect(await lab.contents(guest)).toEqual(atInner);
+    await lab.check(guest);
+    if (power === 'running') await guest.destroy();
+  });
+});

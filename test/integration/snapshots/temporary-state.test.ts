@@ -73,6 +73,37 @@ describe('the temporary state of a backup', () => {
         : disk,
     );
 
+  test.each(['running', 'off'] as const)(
+    'leaves its layers to an internal state that somebody made in them, until that is gone (%s)',
+    async power => {
+      const test = await begun(power);
+      const { guest, originals, state } = test;
+      await lab.world.node.virsh('snapshot-create-as', guest.name, 'inner');
+      const atInner = await lab.contents(guest);
+      for (const target of ['vda', 'vdb']) await lab.write(guest, target, 5);
+      const now = await lab.contents(guest);
+      const told: string[] = [];
+      await removeTemporary(test, { warn: text => void told.push(text) });
+      expect(told).toEqual(state.overlays.map(({ path }) => expect.stringContaining(path)));
+      expect([await guest.snapshots(), await lab.contents(guest)]).toEqual([['inner'], now]);
+      // the next backup's layers go into those
+      await makeState(lab, guest, 'virtkeep-tmp-next');
+      const next = await Promise.all(
+        ['vda', 'vdb'].map(async targetDev => ({ targetDev, path: await overlayOf(guest, targetDev) })),
+      );
+      await lab.write(guest, 'vda', 6);
+      const later = await lab.contents(guest);
+      await removeTemporary({ ...test, state: { ...state, name: 'virtkeep-tmp-next', overlays: next } });
+      expect(await lab.contents(guest)).toEqual(later);
+      await lab.revert(guest, 'inner');
+      expect(await lab.contents(guest)).toEqual(atInner);
+      await lab.remove(guest, 'inner');
+      expect([await guest.disks(), await lab.contents(guest)]).toEqual([originals, atInner]);
+      for (const { path } of state.overlays) expect(existsSync(path)).toBe(false);
+      if (power === 'running') await guest.destroy();
+    },
+  );
+
   describe('whose merge stands still', () => {
     const standsStill = async (
       place: 'at the top' | 'below another state' = 'at the top',

@@ -68,7 +68,7 @@ export function nextStepOfAutomatic(picture: ChainPicture, goal: MergeGoal, decl
     // last: as long as it stands there, whoever has lost the journal knows what is to be merged
     (state && forgetState(picture, state)) ?? {
       do: 'done',
-      left: leftOf(picture, unexplained(overlays, goal)),
+      left: leftOf(picture, unexplained(picture, overlays, goal)),
     }
   );
 }
@@ -79,7 +79,8 @@ export function uppersOfAutomatic(picture: ChainPicture, goal: MergeGoal, declar
   const stateFiles = withTakenIn(declared, state);
   const rest = without(picture, state);
   const overlays = existing(rest, stateFiles);
-  return toBeNoted(rest, overlays, stateFiles).map(({ path }) => path);
+  const uppers = toBeNoted(rest, overlays, stateFiles).map(({ path }) => path);
+  return uppers.filter(path => !picture.inner.has(path));
 }
 
 /** The declared state; a state of the same name that somebody else has created is another one. */
@@ -227,7 +228,7 @@ function stepOfUnused(
     if (picture.foreign.has(path)) continue;
     if (layer !== null && isLeftBehind(picture, path, layer))
       return { do: 'move_readers', targetDev, layer, above: path, readers: [] };
-    if (used) continue;
+    if (used || picture.inner.has(path)) continue;
     const isNothing = picture.empty.has(path) || (unusedIsNothing && !noted);
     if (layer === null || isNothing) return { do: 'remove_file', path };
     if (!layerUsed && noted) return { do: 'commit_detached', layer, above: path };
@@ -245,8 +246,9 @@ function isLeftBehind(picture: ChainPicture, path: string, layer: string): boole
   );
 }
 
-const unexplained = (overlays: Overlay[], { staying }: MergeGoal): Overlay[] =>
-  overlays.filter(({ path }) => !staying?.has(path));
+/** One that waits, noted, for an internal state to be deleted is told of as that. */
+const unexplained = ({ inner }: ChainPicture, overlays: Overlay[], { staying }: MergeGoal): Overlay[] =>
+  overlays.filter(({ path, noted }) => !staying?.has(path) && !(noted && inner.has(path)));
 
 function leftOf(picture: ChainPicture, overlays: Overlay[]): string[] {
   return overlays.map(({ path, layer, layerUsed }) => {

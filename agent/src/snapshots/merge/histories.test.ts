@@ -15,6 +15,8 @@ interface File {
   backing: string | null;
   blocks: Map<number, number>;
   size: number;
+  /** Internal states in it, by name. */
+  inner?: Map<string, { blocks: Map<number, number>; size: number }>;
 }
 
 /** Numbers that look random, the same for the same seed. */
@@ -34,6 +36,10 @@ class FakeNode {
   states: SavedState[] = [];
   metadata: DomainMetadata = { template: false, templateVersion: 0, attachments: [] };
   running = false;
+  /** Files that the images' room left, since an internal state that libvirt lists names them. */
+  readonly left = new Set<string>();
+  /** Those of them that a revert left: the user was told, and nobody knows them once the state is gone. */
+  readonly #orphans = new Set<string>();
   /** The guest was stopped between the end of a merge and its note: which of two files has the newest bytes nobody knows. */
   isUnsure = false;
   #names = 0;
@@ -50,6 +56,7 @@ class FakeNode {
       power: this.running ? 'running' : 'off',
       persistent: true,
       memorySaved: false,
+      inner: new Set([...this.files].filter(([, { inner }]) => inner?.size).map(([path]) => path)),
       live: new Map(this.running ? live : []),
       config: this.tops,
       states: this.states,
@@ -59,20 +66,21 @@ class FakeNode {
       saving: false,
       files: new Map([...this.files].map(([path, file]) => [path, file.backing])),
       metadata: this.metadata,
-      foreign: new Map(),
+      foreign: new Map([...this.left].map(path => [path, 'others'])),
     };
   }
 
-  /** What is read from a file with all below it. */
-  content(path: string): string {
-    const blocks = new Map<number, number>();
-    for (let at: string | null = path; at !== null; ) {
+  /** What is read from a file with all below it, or from an internal state in it. */
+  content(path: string, name?: string): string {
+    const own = name === undefined ? this.files.get(path)! : this.files.get(path)!.inner!.get(name)!;
+    const blocks = new Map(own.blocks);
+    for (let at = this.files.get(path)!.backing; at !== null; ) {
       const file: File | undefined = this.files.get(at);
       if (!file) throw new Error(`${at} is missing`);
       for (const [block, value] of file.blocks) if (!blocks.has(block)) blocks.set(block, value);
       at = file.backing;
     }
-    return JSON.stringify([this.files.get(path)!.size, [...blocks].sort(([a], [b]) => a - b)]);
+    return JSON.stringify([own.size, [...blocks].sort(([a], [b]) => a - b)]);
   }
 
   /** A new disk, perhaps in place of another. */
@@ -97,6 +105,35 @@ class FakeNode {
     }); // biome-ignore format: one record
   }
 
+  /** An internal state, which libvirt makes of all disks and while no job runs. */
+  createInner(name: string): void {
+    const targets = [...this.tops.keys()];
+    for (const path of this.tops.values()) {
+      const file = this.files.get(path)!;
+      file.inner ??= new Map();
+      file.inner.set(name, { blocks: new Map(file.blocks), size: file.size });
+    }
+    const parent = this.states.find(({ current }) => current)?.name ?? null;
+    for (const state of this.states) state.current = false;
+    this.states.push({
+      name, parent, current: true, description: '', createdUnix: this.#names, memory: 'no', memoryPath: null,
+      overlays: {}, frozen: Object.fromEntries(this.tops), internalDisks: targets, deleting: false,
+      xml: '<domainsnapshot><name>inner</name></domainsnapshot>',
+    }); // biome-ignore format: one record
+  }
+
+  /** As libvirt does it: in the files themselves. */
+  #revertInner(state: SavedState): void {
+    this.metadata = lastingMetadata({ ...this.metadata, statesDeleted: NOW });
+    this.tops.clear();
+    for (const [target, path] of Object.entries(state.frozen)) {
+      const file = this.files.get(path)!;
+      const { blocks, size } = file.inner!.get(state.name)!;
+      Object.assign(file, { blocks: new Map(blocks), size });
+      this.tops.set(target, path);
+    }
+  }
+
   #overlay(target: string, backing: string): string {
     const path = `/d/${target}${this.#names++}`;
     this.files.set(path, { backing, blocks: new Map(), size: this.files.get(backing)!.size });
@@ -105,14 +142,20 @@ class FakeNode {
   }
 
   revert(state: SavedState): void {
+    if (state.internalDisks.length > 0) this.#revertInner(state);
+    else this.#revertExternal(state);
+    for (const other of this.states) other.current = other === state;
+  }
+
+  #revertExternal(state: SavedState): void {
     const plan = planRevert(this.picture(), state, String(this.#names++));
     const { overlays, unused } = plan;
     this.metadata = lastingMetadata(revertedMetadata(this.picture(), plan, NOW));
     for (const target of [...this.tops.keys()]) this.tops.delete(target);
     for (const { targetDev, backing } of overlays)
       state.overlays[targetDev] = this.#overlay(targetDev, backing.path);
-    for (const other of this.states) other.current = other === state;
-    for (const path of unused) if (isUnused(this.picture(), path)) this.files.delete(path);
+    for (const path of unused)
+      if (isUnused(this.picture(), path) && !this.#removeFile(path)) this.#orphans.add(path);
   }
 
   /** @param isWhole false: the step is cut off in its middle, where it has one */
@@ -151,11 +194,27 @@ class FakeNode {
       case 'rename':
         return this.#rename(step);
       case 'remove_file':
-        this.files.delete(step.path);
+        this.#removeFile(step.path);
         return;
+      case 'native_delete':
+        for (const [path, { inner }] of this.files) {
+          inner?.delete(step.name);
+          if (!inner?.size && this.#orphans.has(path)) this.files.delete(path);
+        }
+        for (const state of this.states)
+          if (state.parent === step.name)
+            state.parent = this.states.find(({ name }) => name === step.name)!.parent;
+        return this.#forget(step.name);
       default:
         throw new Error(step.do);
     }
+  }
+
+  #removeFile(path: string): boolean {
+    const isFree = !this.files.get(path)!.inner?.size;
+    if (isFree) this.files.delete(path);
+    else this.left.add(path);
+    return isFree;
   }
 
   #noteMerged({ above, layer }: { above: string; layer: string }): void {
@@ -236,10 +295,10 @@ class FakeNode {
     const found: Record<string, string> = {};
     for (const [target, top] of this.tops) found[`now ${target}`] = this.content(top);
     for (const path of this.detached) found[`detached ${path}`] = this.content(path);
-    for (const { name, overlays, frozen } of this.states)
+    for (const { name, overlays, frozen, internalDisks } of this.states)
       if (name !== without)
-        for (const target of Object.keys(overlays))
-          found[`${name} ${target}`] = this.content(frozen[target]!);
+        for (const target of [...Object.keys(overlays), ...internalDisks])
+          found[`${name} ${target}`] = this.content(frozen[target]!, overlays[target] ? undefined : name);
     return found;
   }
 }
@@ -254,6 +313,7 @@ function remove(
   mayStop = false,
 ): void {
   const before = node.reading(name);
+  node.left.clear();
   let isCrashed = false;
   for (let steps = 0; ; steps++) {
     expect(steps).toBeLessThan(400);
@@ -291,7 +351,7 @@ function live(node: FakeNode, random: (below: number) => number, steps: number):
     const target = pick([...node.tops.keys()]);
     const state = pick(node.states);
     const top = target === undefined ? undefined : node.files.get(node.tops.get(target)!)!;
-    switch (random(10)) {
+    switch (random(12)) {
       case 0:
       case 1:
         node.create(`s${step}`);
@@ -318,6 +378,9 @@ function live(node: FakeNode, random: (below: number) => number, steps: number):
       case 8:
         node.turn();
         break;
+      case 9:
+        if (node.jobs.size === 0) node.createInner(`s${step}`);
+        break;
       default:
         top?.blocks.set(random(10), step + 1);
     }
@@ -330,7 +393,7 @@ function revert(node: FakeNode, state: SavedState): void {
   node.revert(state);
   const after = node.reading();
   expect(after).toMatchObject(Object.fromEntries(others));
-  for (const target of Object.keys(state.overlays))
+  for (const target of [...Object.keys(state.overlays), ...state.internalDisks])
     expect(after[`now ${target}`]).toBe(after[`${state.name} ${target}`]);
 }
 

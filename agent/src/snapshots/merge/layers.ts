@@ -9,6 +9,7 @@ import {
   allStates,
   type ChainPicture,
   filesFrom,
+  innerReason,
   isTop,
   keepersOf,
   keptFiles,
@@ -54,7 +55,7 @@ export function stepOfLayer(picture: ChainPicture, loose: LooseLayer): MergeStep
     if (isFirst) return withoutLoose(picture, loose);
     return absentFile(picture) === undefined ? { do: 'remove_file', path } : undefined;
   }
-  if (picture.foreign.has(above) || !isNeeded(picture, above)) return undefined;
+  if (picture.foreign.has(above) || picture.inner.has(above) || !isNeeded(picture, above)) return undefined;
   return noteLoose(picture, loose, { ...loose, merging: above, stage: firstStage(picture, above) });
 }
 
@@ -115,6 +116,17 @@ export function unnamedWithout(picture: ChainPicture, state: SavedState): Unname
   });
 }
 
+/** Why layers that are to be merged are not now: internal states lie in the upper ones. */
+export function innerReasons(picture: ChainPicture): string[] {
+  return (picture.metadata.looseLayers ?? []).flatMap(({ path, merging, stage }) => {
+    const readers = readersOf(picture, path);
+    const above = merging ?? (readers.length === 1 ? readers[0]! : undefined);
+    if (above === undefined || stage === 'merged' || !readers.includes(above)) return [];
+    const isMeant = merging !== undefined || isNeeded(picture, above);
+    return isMeant ? (innerReason(picture, above) ?? []) : [];
+  });
+}
+
 type Merging = LooseLayer & { merging: string };
 
 /**
@@ -164,7 +176,7 @@ function stepOfMerge(picture: ChainPicture, loose: Merging, above: string): Merg
   if (states.length > 0)
     return isInPlace
       ? { do: 'rename', states, layer, above }
-      : (noteStage(picture, loose, 'begun') ?? offline);
+      : begin(picture, loose, { stage: 'begun' }, offline);
   const isKept = keepersOf(picture, layer).length > 0;
   const isDone = stage === 'merged' || isInPlace || (merged && isKept);
   // states have kept both, and nobody uses either: ends of a branch
@@ -195,7 +207,7 @@ function stepOfUsed(
     return { do: 'pivot', targetDev, layer: mirror.path!, above: path };
   }
   const isInPlace = isMovedInPart || liveDiskOf(picture, layer) !== undefined;
-  if (!isInPlace) return noteStage(picture, loose, 'begun') ?? offline;
+  if (!isInPlace) return begin(picture, loose, { stage: 'begun' }, offline);
   return isMerged(picture, loose)
     ? { do: 'move_readers', targetDev: recorded, layer, above, readers }
     : undefined;
@@ -206,12 +218,26 @@ function stepOfRunning(
   picture: ChainPicture,
   loose: Merging,
   merge: { targetDev: string; layer: string; above: string },
-): MergeStep {
+): MergeStep | undefined {
   const chain = filesFrom(picture, picture.live.get(merge.targetDev)!.path);
   const reader = chain[chain.indexOf(merge.above) - 1];
   return reader === undefined
-    ? (noteStage(picture, loose, 'live') ?? { do: 'commit_active', ...merge })
-    : (noteStage(picture, loose, 'begun', reader) ?? { do: 'commit_middle', ...merge });
+    ? begin(picture, loose, { stage: 'live' }, { do: 'commit_active', ...merge })
+    : begin(picture, loose, { stage: 'begun', reader }, { do: 'commit_middle', ...merge });
+}
+
+/**
+ * Every merge of a noted layer begins here, with the note of how its end will be known; also one that broke off. Not while an internal
+ * state lies in the upper file, be it made since: then the note is that of a merge which only its own end can complete.
+ */
+function begin(
+  picture: ChainPicture,
+  loose: Merging,
+  { stage, reader }: { stage: MergeStage; reader?: string },
+  commit: MergeStep,
+): MergeStep | undefined {
+  if (picture.inner.has(loose.merging)) return noteStage(picture, loose, 'begun', loose.reader);
+  return noteStage(picture, loose, stage, reader) ?? commit;
 }
 
 /** Undefined when it is noted already. */

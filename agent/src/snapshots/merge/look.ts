@@ -13,13 +13,14 @@ import {
 import { cleanPath } from '@virtkeep/shared/clean-path';
 import { hasKey } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
-import { isEmptyOverlay, readImageHeader, readLayers } from '../../disks/index.ts';
+import { isEmptyOverlay, type Layer, readImageHeader, readLayers } from '../../disks/index.ts';
 import { KnownTexts, type LooseLayer, parseDomain } from '../../domain-xml/index.ts';
 import { filesMentionedIn, savedXml } from '../../images/index.ts';
 import { listSnapshots, snapshotXml, unlessGone } from '../../libvirt/domains.ts';
 import { isAnswer, isUnlistable } from '../../libvirt/errors.ts';
+import type { SavedState } from '../chain.ts';
 import { filesKeptBy, loadAllStates } from '../load.ts';
-import { type DiskState, diskStates, type VolumeName } from '../state-xml.ts';
+import { type DiskState, diskStates, disksOfState, type VolumeName } from '../state-xml.ts';
 import { type MarkedLayer, tellingLayers } from './lent.ts';
 import { writtenSince } from './mark.ts';
 import type { ChainPicture, LiveTop } from './picture.ts';
@@ -65,23 +66,29 @@ async function pictureOf(
   const persistent = await domain.isPersistent();
   const config = persistent ? await domain.xml(DomainXml.INACTIVE) : null;
   const saving = state !== undefined && running && (await isSaving(domain));
-  const { states, automatic } =
+  const loaded =
     saving && (await isBeingMade(domain, live!, state.files))
       ? { states: [], automatic: [] }
       : await loadAllStates(domain);
+  const states = await withInnerFiles(libvirt, loaded.states);
+  const { automatic } = loaded;
   const { metadata } = parseDomain(live ?? config ?? '', domain.name);
-  const liveDisks: Disks = live === null ? new Map() : await disksOf(libvirt, live);
-  const configDisks: Disks = config === null ? new Map() : await disksOf(libvirt, config);
+  const liveDisks: Disks = live === null ? new Map() : await disksOf(libvirt, diskStates(live));
+  const configDisks: Disks = config === null ? new Map() : await disksOf(libvirt, diskStates(config));
   const liveTops = await liveTopsOf(domain, liveDisks);
   const configTops = topsOf(configDisks);
   const files = new Files();
   if (state) await files.addStateFiles(state.files);
   for (const disks of [liveDisks, configDisks]) await files.addDisks(disks);
-  for (const { overlays, frozen, frozenFormats = {}, memoryPath } of [...states, ...automatic]) {
+  for (const saved of [...states, ...automatic]) {
+    const { overlays, internalDisks, frozen, frozenFormats = {}, memoryPath } = saved;
     for (const [target, overlay] of Object.entries(overlays)) {
       await files.addChain(overlay, 'qcow2');
       if (frozen[target]) await files.addChain(frozen[target], frozenFormats[target]);
     }
+    // what an internal state reads counts as read, also when no disk has its file now
+    for (const target of internalDisks)
+      if (frozen[target]) await files.addChain(frozen[target], frozenFormats[target]);
     if (memoryPath !== null) await files.addPlain(memoryPath);
   }
   for (const { path, overlay, merging, reader } of metadata.looseLayers ?? []) {
@@ -107,6 +114,7 @@ async function pictureOf(
     states,
     automatic,
     files: files.found,
+    inner: files.inner,
     empty: state ? await files.emptyOf(unsure, state.signal) : new Set(),
     since: await files.sinceOf([...(state?.files.overlays ?? []), ...lent], metadata.looseLayers ?? []),
     metadata,
@@ -143,8 +151,7 @@ async function isBeingMade(domain: Domain, live: string, { overlays }: StateFile
 type Disks = ReadonlyMap<string, DiskState>;
 
 /** Per target the disk's top; of one that is given as a volume the file that it is. */
-async function disksOf(libvirt: Libvirt, xml: string): Promise<Disks> {
-  const disks = diskStates(xml);
+async function disksOf(libvirt: Libvirt, disks: Map<string, DiskState>): Promise<Disks> {
   for (const [target, disk] of disks) disks.set(target, await withFiles(libvirt, disk));
   return disks;
 }
@@ -154,6 +161,21 @@ async function withFiles(libvirt: Libvirt, disk: DiskState): Promise<DiskState> 
   const resolved = sourcePath ?? (await fileOf(libvirt, volume));
   const path = mirror && (mirror.path ?? (await fileOf(libvirt, mirror.volume)));
   return { ...disk, sourcePath: resolved, mirror: mirror && { ...mirror, path } };
+}
+
+/** An internal state names a disk that is given as a volume by that: here it gets the file that it is. */
+function withInnerFiles(libvirt: Libvirt, states: readonly SavedState[]): Promise<SavedState[]> {
+  const withFilesOf = async (state: SavedState): Promise<SavedState> => {
+    const { internalDisks, frozen, xml } = state;
+    if (internalDisks.every(target => frozen[target] !== undefined)) return state;
+    const disks = await disksOf(libvirt, disksOfState(xml));
+    const found = internalDisks.flatMap(target => {
+      const path = disks.get(target)?.sourcePath;
+      return path ? [[target, path] as const] : [];
+    });
+    return { ...state, frozen: { ...frozen, ...Object.fromEntries(found) } };
+  };
+  return Promise.all(states.map(withFilesOf));
 }
 
 /** Null for no volume, and for one that libvirt does not know at present. */
@@ -197,20 +219,24 @@ async function isNeverWritten(path: string, signal: AbortSignal): Promise<boolea
 }
 
 /** A disk's files, top to bottom. A missing file is the last one: it is named, but what it stood on is unknown. */
-async function pathsOfChain(top: string, format: string): Promise<string[]> {
+async function layersOfChain(top: string, format: string): Promise<Pick<Layer, 'path' | 'internalStates'>[]> {
   try {
-    return (await readLayers(top, format)).map(({ path }) => path);
+    return await readLayers(top, format);
   } catch (error) {
-    const { backingPath, backingFormat = 'raw' } = await readImageHeader(top);
+    const header = await readImageHeader(top);
+    const { backingPath, backingFormat = 'raw' } = header;
     if (backingPath === undefined) throw error;
-    if (!(await exists(backingPath))) return [top, backingPath];
-    return [top, ...(await pathsOfChain(backingPath, backingFormat))];
+    const layer = { path: top, ...header };
+    if (!(await exists(backingPath))) return [layer, { path: backingPath }];
+    return [layer, ...(await layersOfChain(backingPath, backingFormat))];
   }
 }
 
 /** The existing files and what each stands on; headers are read once. */
 class Files {
   readonly found = new Map<string, string | null>();
+  /** Those in which internal states lie. */
+  readonly inner = new Set<string>();
 
   async addDisks(disks: Disks): Promise<void> {
     for (const { sourcePath, driverType } of disks.values())
@@ -220,9 +246,11 @@ class Files {
   /** @param format of the top; a file without one is not looked into: its first bytes may be the guest's. */
   async addChain(top: string, format: string | undefined): Promise<void> {
     if (this.found.has(top) || !(await exists(top))) return;
-    const paths = await pathsOfChain(top, format ?? 'raw');
-    for (const [index, path] of paths.entries()) {
-      if (!this.found.has(path) && (await exists(path))) this.found.set(path, paths[index + 1] ?? null);
+    const layers = await layersOfChain(top, format ?? 'raw');
+    for (const [index, { path, internalStates }] of layers.entries()) {
+      if (this.found.has(path) || !(await exists(path))) continue;
+      this.found.set(path, layers[index + 1]?.path ?? null);
+      if (internalStates !== undefined) this.inner.add(path);
     }
   }
 

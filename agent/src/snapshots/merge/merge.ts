@@ -9,7 +9,7 @@ import { patiently } from '../../libvirt/errors.ts';
 import { type ActOptions, act, endBlockJob, noteStopped } from './act.ts';
 import { firstShrunk } from './fit.ts';
 import { jobReason, standingReason } from './jobs.ts';
-import { unnamedWithout } from './layers.ts';
+import { innerReasons, unnamedWithout } from './layers.ts';
 import { lentLayers, lentLayersLeft } from './lent.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
 import { type ChainPicture, heldReason, isTop } from './picture.ts';
@@ -117,7 +117,7 @@ function uppersToAsk(picture: ChainPicture, request: MergeRequest): string[] {
     const below = picture.files.get(path);
     if (below && isTop(picture, below)) asked.delete(path);
   }
-  return [...asked];
+  return [...asked].filter(path => !picture.inner.has(path));
 }
 
 type Commit = Extract<
@@ -191,6 +191,7 @@ class Merge {
       if (step.do === 'done') {
         if (this.#begun.size > 0) await resumeStopped(look.domain, log);
         this.#tellStaying();
+        this.#tellInner(look.picture);
         return this.#tellLeft(step.left ?? []);
       }
       const held = heldReason(look.picture);
@@ -438,6 +439,11 @@ class Merge {
         );
       else if (!(await isKnownEmpty(path, signal))) this.#tellLeft([`${path} (${reason})`]);
     }
+  }
+
+  #tellInner(picture: ChainPicture): void {
+    for (const reason of innerReasons(picture))
+      this.#options.warn(`A layer is not merged for now: ${reason}. The VM's next backup merges it then.`);
   }
 
   #tellLeft(left: readonly string[]): void {

@@ -33,6 +33,8 @@ export interface ChainPicture {
   automatic: readonly SavedState[];
   /** The files that exist, with the one that each stands on; null for a bottom one. */
   files: ReadonlyMap<string, string | null>;
+  /** Those of the files in which internal states lie, be they in libvirt's list or not. */
+  inner: ReadonlySet<string>;
   metadata: DomainMetadata;
   /** Of the files that an operation made: those that nothing was ever written to. */
   empty: ReadonlySet<string>;
@@ -69,6 +71,22 @@ export function keptFiles(state: SavedState): { targetDev: string; path: string 
     const path = state.frozen[targetDev];
     return path === undefined ? [] : [{ targetDev, path }];
   });
+}
+
+/**
+ * Why a file must not be merged into the one below it, or null. An internal state has only what was written until then in the file itself,
+ * and reads the rest from the files below: they may be merged among themselves, and others into its file, but not its file.
+ */
+export function innerReason(picture: ChainPicture, path: string): string | null {
+  if (!picture.inner.has(path)) return null;
+  const names = picture.states
+    .filter(({ internalDisks, frozen }) => internalDisks.some(targetDev => frozen[targetDev] === path))
+    .map(({ name }) => `"${name}"`);
+  const what =
+    names.length > 0
+      ? `the internal state ${names.join(', ')} lies in ${path}`
+      : `an internal state that libvirt does not list lies in ${path}`;
+  return `${what} and would be spoiled by its merge; delete it first, with the VM off`;
 }
 
 /** It is there, and nobody else uses it. */

@@ -8,13 +8,13 @@
  * stopped. The state is forgotten first, because from the first merged byte on its content is gone.
  */
 import type { DomainMetadata, LooseLayer } from '../../domain-xml/index.ts';
-import type { SavedState } from '../chain.ts';
+import { isInternal, type SavedState } from '../chain.ts';
 import { savedStateId } from '../state-id.ts';
 import { nextStepOfAutomatic, uppersOfAutomatic } from './automatic.ts';
 import { blockJobOf } from './jobs.ts';
 import { forgetState, stepOfLayer, strandedLayers } from './layers.ts';
 import { forgetGone } from './lent.ts';
-import { type ChainPicture, heldReason, isRemovable, keptFiles, readersOf } from './picture.ts';
+import { type ChainPicture, heldReason, innerReason, isRemovable, keptFiles, readersOf } from './picture.ts';
 import type { MergeGoal, MergeStep } from './step.ts';
 
 /** The next step on the way to the goal. */
@@ -46,12 +46,13 @@ export function uppersOf(
   if (!state || isNative(state)) return [[], []];
   const readers = keptFiles(state).map(({ path }) => readersOf(picture, path));
   const uppers = readers.flatMap(found => (found.length === 1 ? found : []));
-  return [uppers, state.memoryPath === null ? [] : [state.memoryPath]];
+  const merged = uppers.filter(path => !picture.inner.has(path));
+  return [merged, state.memoryPath === null ? [] : [state.memoryPath]];
 }
 
 /** Deleted by libvirt itself. */
-function isNative({ deleting, internalDisks, memory }: SavedState): boolean {
-  return deleting || internalDisks.length > 0 || memory === 'internal';
+function isNative(state: SavedState): boolean {
+  return state.deleting || isInternal(state);
 }
 
 function stepOfState(picture: ChainPicture, state: SavedState, goal: MergeGoal, now: Date): MergeStep {
@@ -102,7 +103,10 @@ export function removalRefusal(picture: ChainPicture, state: SavedState): string
     if (top !== undefined && !picture.files.has(top))
       return `${top}, which may stand on what "${state.name}" keeps, is not there`;
     if (ARCHIVE.test(path)) return `"${state.name}" stands directly on the archive ${path}`;
-    for (const file of [path, ...readersOf(picture, path)]) {
+    const readers = readersOf(picture, path);
+    const inner = readers.length === 1 ? innerReason(picture, readers[0]!) : null;
+    if (inner !== null) return inner;
+    for (const file of [path, ...readers]) {
       const user = picture.foreign.get(file);
       if (user !== undefined)
         return `${file}, which "${state.name}" keeps or has below it, is used by ${user}`;

@@ -100,8 +100,9 @@ export async function mergeOldStates(
       if (!look || !state) continue;
       const refusal = removalRefusal(look.picture, state);
       if (refusal !== null) {
+        // the others may go: else a state that somebody made inside of a layer would let the chain grow without end
         context.warn(`The saved state "${name}" stays on the VM for now: ${refusal}.`);
-        return;
+        continue;
       }
       try {
         await merge(dependencies, context, { domainId, name, countsAsDeletion: false });

@@ -9,9 +9,11 @@ import { dirname } from 'node:path';
 import { DomainXml } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf, VirtkeepError } from '@virtkeep/shared/errors';
 import type { RevertSnapshotRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/snapshot';
+import { lastingMetadata } from '../../domain-xml/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import {
   defineReverted,
+  isInternal,
   makeOverlays,
   planRevert,
   type RevertPlan,
@@ -62,8 +64,7 @@ async function run(
   context: OperationContext,
 ): Promise<void> {
   const { target, state } = await context.step('check', () => check(dependencies, request, context));
-  if (state.internalDisks.length > 0 || state.memory === 'internal')
-    return context.step('start', () => revertInternal(target, state, context));
+  if (isInternal(state)) return context.step('start', () => revertInternal(target, state, context));
   const plan = planRevert(target.picture, state, context.id);
   const leftover = { type: 'unused_layers', domainId: request.domainId, paths: plan.unused } as const;
   const unused = context.effects.begin(leftover, 'always');
@@ -166,7 +167,7 @@ async function revertInternal(
 ): Promise<void> {
   try {
     await domain.snapshot(state.name).revert(0, { timeoutMs: 0 });
-    await writeMetadata(domain, { ...picture.metadata, statesDeleted: new Date() });
+    await writeMetadata(domain, lastingMetadata({ ...picture.metadata, statesDeleted: new Date() }));
     const powerState = (await domain.isActive()) ? 'running' : 'off';
     context.commit({ $case: 'revertSnapshot', value: { powerState } });
   } catch (error) {
