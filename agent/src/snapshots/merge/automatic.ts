@@ -12,6 +12,8 @@
  * the newest data of a disk. When the operation says that nobody but itself wrote to unused overlays, they are removed: only
  * unfinished work of that operation is lost.
  *
+ * An overlay in which somebody made an internal state is noted and waits until that is gone: it is told of, and nothing of it is merged.
+ *
  * Nothing is merged for a domain that is off when a file below an overlay was written to since: another node has run the domain
  * from that file, and its disks are newer than the overlays.
  */
