@@ -90,7 +90,8 @@ const goesOn = (id: string): string =>
 export async function follow(client: Client, id: string, quiet = false): Promise<Task> {
   const task = await atEnd(client, id, quiet);
   const { message } = task.detail;
-  if (message !== '') note(`warning: ${clean(message)}`);
+  // of one whose node is gone it is what it told last
+  if (message !== '' && task.status !== 'LOST') note(`warning: ${clean(message)}`);
   if (task.status === 'SUCCESS') return task;
   throw endError(task);
 }

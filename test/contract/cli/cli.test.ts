@@ -163,6 +163,18 @@ describe('virtkeep command', () => {
     },
   );
 
+  test('what one whose node is gone has told last is no warning', async () => {
+    const detail = { ...task('LOST').detail, message: 'The guest restarts.' };
+    script = () => ({ body: task('LOST', { detail }) });
+    expect((await run(['tasks', 'wait', TASK])).stderr).not.toContain('warning');
+  });
+
+  test('those of a node are listed', async () => {
+    script = (_method, path) => page(path.startsWith('/api/nodes/') ? [{ id: VM, verbose_name: 'n1' }] : []);
+    expect((await run(['tasks', 'list', '--node', 'n1', '--status', 'IN_PROGRESS'])).code).toBe(0);
+    expect(seen.at(-1)?.path).toContain(`status=IN_PROGRESS&node=${VM}&`);
+  });
+
   test('of one that succeeded in part is told what did not, and how to see it', async () => {
     const detail = { ...task('PARTIAL').detail, message: 'web2 is gone.' };
     script = () => ({ body: task('PARTIAL', { detail }) });

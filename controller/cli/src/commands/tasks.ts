@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { type GlobalOptions, withClient } from '../context.ts';
 import { follow, type Task } from '../follow.ts';
 import { print, printFields, printJson, printTable } from '../output.ts';
+import { resolve } from '../resolve.ts';
 
 interface LogEvent {
   created: string;
@@ -18,11 +19,13 @@ export function addTasks(program: Command): void {
     .description('list the newest tasks')
     .option('--status <status>', 'IN_PROGRESS, SUCCESS, FAILED, CANCELED, LOST or PARTIAL')
     .option('--parent <id>', 'only the parts of this task')
-    .action(async (options: { status?: string; parent?: string }, command: Command) => {
-      const { results } = await withClient(client =>
+    .option('--node <node>', 'only those of this node')
+    .action(async (options: { status?: string; parent?: string; node?: string }, command: Command) => {
+      const { results } = await withClient(async client =>
         client.get<{ results: Task[] }>('/api/tasks/', {
           status: options.status,
           parent: options.parent,
+          node: options.node && (await resolve(client, 'nodes', options.node)).id,
           ordering: '-created',
           limit: 50,
         }),

@@ -5,11 +5,12 @@ const now = new Date('2026-03-28T12:00:00Z');
 const zone = 'Europe/Berlin';
 
 test.each([
-  [{ daily: '02:00' }, { periodicity: 'daily', start_date: '2026-03-29T01:00:00.000Z' }],
+  // tomorrow the clocks leave it out, and the runs have their time of day from their start
+  [{ daily: '02:00' }, { periodicity: 'daily', start_date: '2026-03-28T01:00:00.000Z' }],
   [{ daily: '23:30' }, { periodicity: 'daily', start_date: '2026-03-28T22:30:00.000Z' }],
   [
     { weekly: 'sun,wed@02:00' },
-    { periodicity: 'weekly', weekdays: ['sun', 'wed'], start_date: '2026-03-29T01:00:00.000Z' },
+    { periodicity: 'weekly', weekdays: ['sun', 'wed'], start_date: '2026-03-28T01:00:00.000Z' },
   ],
   [
     { monthly: 'first-sun@04:00' },
@@ -43,6 +44,10 @@ test.each([
   [{ cron: '0 3 * * *', start: '2026-05-10' }, '2026-05-10T00:00'],
   [{ once: '2026-05-10T02:00' }, '2026-05-10T02:00'],
   [{ once: '2026-05-10T02:00+04:00' }, '2026-05-10T00:00'],
+  [{ once: '2026-05-10T02:00+04' }, '2026-05-10T00:00'],
+  [{ once: '2026-05-10 02:00 +04:00' }, '2026-05-10T00:00'],
+  [{ once: '2026-05-10T02:00:00.000' }, '2026-05-10T02:00'],
+  [{ once: 'Sun, 10 May 2026 02:00:00 +0400' }, '2026-05-10T00:00'],
 ])('%j begins in the zone, and at its time of day', (options, start) => {
   expect(timingOf({ ...options, zone }, now).start_date).toBe(berlin(start));
 });
@@ -55,6 +60,13 @@ describe('of a task that is changed', () => {
     ['2026-05-10T12:00', '2026-05-11T02:30'],
   ])('a later start, %s, leaves its time of day', (start, first) => {
     expect(timingOf({ start }, now, before)).toEqual({ start_date: berlin(first) });
+  });
+
+  test('a day on which its time is left out is not its first', () => {
+    const summer = { ...before, start_date: '2026-01-01T01:30:00.000Z' };
+    expect(timingOf({ start: '2026-03-29' }, now, summer)).toEqual({
+      start_date: berlin('2026-03-30T02:30'),
+    });
   });
 
   test('a start that is the time of its run replaces it', () => {

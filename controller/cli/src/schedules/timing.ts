@@ -111,17 +111,32 @@ function monthDay(text: string): Json {
 function at(time: string, { zone, start, now }: When): Json {
   const match = TIME.exec(time);
   if (!match) throw usage(`"${time}" is no time of day, as 02:00.`);
-  return startAt(
-    nextTime({ hour: Number(match[1]), minute: Number(match[2]) }, zone, start ?? now.getTime()),
-  );
+  const shown = { hour: Number(match[1]), minute: Number(match[2]) };
+  if (start !== undefined) return startAt(nextTime(shown, zone, start));
+  // what was due before the task is made is not owed: so the next run may be on a day that has no such time
+  return startAt(nextTime(shown, zone, now.getTime(), -1));
 }
 
-/** ms since 1970. */
-function nextTime({ hour, minute }: Pick<WallTime, 'hour' | 'minute'>, zone: string, from: number): number {
+/**
+ * ms since 1970, of a time that the clocks do show: the runs have their time of day from their start, and one that is left out on the start's
+ * day, when clocks go forward, would be another one for ever.
+ * @param otherDay from the one that is passed over for that
+ */
+function nextTime(
+  { hour, minute }: Pick<WallTime, 'hour' | 'minute'>,
+  zone: string,
+  from: number,
+  otherDay: 1 | -1 = 1,
+): number {
   const clocks = zoneOf(zone);
   const today = clocks.wallTime(from);
   const on = (days: number) => clocks.instantOf({ ...today, day: today.day + days, hour, minute, second: 0 });
-  return on(0) >= from ? on(0) : on(1);
+  const isShown = (instant: number) => {
+    const shown = clocks.wallTime(instant);
+    return shown.hour === hour && shown.minute === minute;
+  };
+  const days = on(0) >= from ? 0 : 1;
+  return isShown(on(days)) ? on(days) : on(days + otherDay);
 }
 
 function zoneOf(zone: string): ZoneTime {
@@ -132,18 +147,18 @@ function zoneOf(zone: string): ZoneTime {
   }
 }
 
-const LOCAL_DATE = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?$/;
-const DATE_WITH_OFFSET = /^\d{4}-\d\d-\d\d[T ]\d\d:\d\d\S*(?:Z|[+-]\d\d:?\d\d)$/i;
+const LOCAL_DATE = /^\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?$/;
+const WITH_OFFSET = /\d\d:\d\d.*(?:Z|GMT|UTC|[+-]\d\d(?::?\d\d)?)$/i;
 
 /** ms since 1970. Without an offset it is a date and time of the zone. */
 function instantOf(text: string, zone: string): number {
   const isLocal = LOCAL_DATE.test(text);
   // as if the zone were UTC, which its clocks then show
-  const read = isLocal
-    ? Date.parse(`${text.replace(' ', 'T')}${text.length > 10 ? '' : 'T00:00'}Z`)
-    : Date.parse(text);
-  if (Number.isNaN(read) || !(isLocal || DATE_WITH_OFFSET.test(text)))
-    throw usage(`"${text}" is no date and time, as 2026-03-01T02:00.`);
+  const written = isLocal
+    ? `${text.replace(' ', 'T')}${text.length > 10 ? '' : 'T00:00'}Z`
+    : text.replace(/([+-]\d\d)$/, '$1:00');
+  const read = isLocal || WITH_OFFSET.test(text) ? Date.parse(written) : Number.NaN;
+  if (Number.isNaN(read)) throw usage(`"${text}" is no date and time, as 2026-03-01T02:00.`);
   return isLocal ? zoneOf(zone).instantOf(new ZoneTime('UTC').wallTime(read)) : read;
 }
 

@@ -17,7 +17,8 @@ export function mailSender({ settings, secrets }: Mail): Send {
   const isLogin = username !== '';
   const secretForms = [password, `\0${username}\0${password}`];
   return async (delivery, signal) => {
-    const left = settings.to.filter(address => !delivery.reached.includes(inEnvelope(address)));
+    const reached = new Set(delivery.reached.map(plain));
+    const left = settings.to.filter(address => !reached.has(plain(address)));
     // who has not got it is a recipient no more
     if (left.length === 0) return '';
     const transport = createTransport({
@@ -93,10 +94,12 @@ function refusal(refusals: readonly Refusal[]): string {
   ].join('; ');
 }
 
-/** An address as the library tells it to the server: of plain ones it changes the domain's case. */
-const inEnvelope = (address: string): string => {
+/** An address, however the library writes it to the server: it changes the case of domains, and quotes local parts such as `a..b`. */
+const plain = (address: string): string => {
   const at = address.lastIndexOf('@');
-  return address.slice(0, at) + address.slice(at).toLowerCase();
+  const local = address.slice(0, at);
+  const unquoted = /^".*"$/.test(local) ? local.slice(1, -1).replace(/\\(.)/g, '$1') : local;
+  return unquoted + address.slice(at).toLowerCase();
 };
 
 /** As an object: no text is taken apart for addresses. */
