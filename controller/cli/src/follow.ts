@@ -145,7 +145,7 @@ function endError(task: Task): CliError {
     );
   if (task.status === 'PARTIAL')
     return new CliError(
-      `${task.verbose_name}: succeeded in part. What of it did not, "virtkeep tasks list --parent ${task.id}" shows.`,
+      `${task.verbose_name}: succeeded in part. What of it did not, "virtkeep tasks list --parent ${task.id}" shows; of a scheduled run, "virtkeep schedule runs TASK -o json" with the reasons.`,
       ExitCode.failed,
     );
   // the first three digits of a code are the HTTP status: the same exit code as if the request had been refused at once

@@ -182,7 +182,7 @@ describe('virtkeep command', () => {
     expect(code).toBe(1);
     expect(stderr).toContain('warning: web2 is gone.\n');
     expect(stderr).toContain(
-      `succeeded in part. What of it did not, "virtkeep tasks list --parent ${TASK}" shows.`,
+      `succeeded in part. What of it did not, "virtkeep tasks list --parent ${TASK}" shows`,
     );
   });
 
