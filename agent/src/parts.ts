@@ -83,7 +83,10 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     zfs,
     backupFiles,
     gate,
-    poolIsBack: () => runner.retryNow(),
+    poolIsBack: () => {
+      runner.retryNow();
+      lending.retryNow();
+    },
     lockedBy: domainId =>
       (runner.holderOf('domain', domainId) ?? runner.holderOf('power', domainId))?.operationId,
     hold: domainId => runner.holdWhenFree('watch_states', domainLocks(domainId, ['domain', 'power'])),
@@ -160,7 +163,7 @@ export function makeParts(config: AgentConfig, identity: Identity, log: Logger):
     locksChanged: () => inventory.locksChanged(),
     inventory,
   });
-  const lending = new LoanReconciler({ link, runner, workflows, log });
+  const lending: LoanReconciler = new LoanReconciler({ link, runner, workflows, log });
   const uploads = new Uploads({
     ...workflows,
     settings: journal.settings,

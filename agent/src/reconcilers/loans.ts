@@ -23,6 +23,7 @@ import {
   stillDue,
 } from '../workflows/lend/reconcile-plan.ts';
 import { readViews, SeenParties } from './loan-views.ts';
+import { type ReleaseMoment, ReleaseTries } from './release-tries.ts';
 
 export interface LoanReconcilerDependencies {
   link: {
@@ -59,6 +60,8 @@ const BUSY_RETRY_MS = 2_000;
 const ASK_MS = 10_000;
 /** One that does not let go then is asked after ever longer, up to this, ms: it may have missed it while it started. */
 const ASK_AGAIN_MS = 600_000;
+/** An instant that cannot go is tried again after ever longer, up to this, ms: each try keeps others from its VM. */
+const RELEASE_AGAIN_MS = 3_600_000;
 
 export class LoanReconciler {
   readonly #dependencies: LoanReconcilerDependencies;
@@ -73,6 +76,7 @@ export class LoanReconciler {
   #askAgainMs = 0;
   readonly #seen = new SeenParties();
   readonly #unheard: Unheard;
+  readonly #releases: ReleaseTries;
   /** When all domains are read again, by `performance.now()`: not of everything is there an event. */
   #wholeAtMs = 0;
   #busyMs = BUSY_RETRY_MS;
@@ -82,12 +86,19 @@ export class LoanReconciler {
   constructor(dependencies: LoanReconcilerDependencies) {
     this.#dependencies = dependencies;
     this.#unheard = new Unheard(dependencies.unheardMs);
+    this.#releases = new ReleaseTries(dependencies.retryMs ?? RETRY_MS, RELEASE_AGAIN_MS);
   }
 
   start(): void {
     const { link } = this.#dependencies;
     this.#unsubscribe.push(link.onChange(connected => connected && this.#onConnected()));
     if (link.connected) this.#onConnected();
+  }
+
+  /** What could not be done may work now (a pool is back, say): nothing waits for its time. */
+  retryNow(): void {
+    this.#releases.forgetAll();
+    this.#lookIn(this.#dependencies.settleMs ?? SETTLE_MS);
   }
 
   async stop(): Promise<void> {
@@ -105,6 +116,7 @@ export class LoanReconciler {
       const changed = ({ uuid }: EventSource) => this.#seen.changed(uuid);
       const look = (source: EventSource) => {
         changed(source);
+        this.#releases.forget(source.uuid);
         this.#planToAsk();
         this.#lookIn(settleMs);
       };
@@ -119,6 +131,7 @@ export class LoanReconciler {
     }
     // what happened meanwhile nobody has told
     this.#wholeAtMs = 0;
+    this.#releases.forgetAll();
     this.#planToAsk();
     this.#lookIn(0);
   }
@@ -172,8 +185,12 @@ export class LoanReconciler {
     const isAsking = performance.now() >= askAtMs;
     const { views, unread } = await this.#views();
     this.#tellHeld(heldReleases(views, unread));
-    const due = await this.#confirmed(
-      planReconciliation(views, unread).filter(action => isAsking || action.do !== 'take_back'),
+    const planned = planReconciliation(views, unread);
+    this.#releases.keepOnly(ownersOfReleases(planned));
+    // the other nodes are asked about all of them, also before their time: an answer may be what was waited for
+    const confirmed = await this.#confirmed(planned.filter(action => isAsking || action.do !== 'take_back'));
+    const due = confirmed.filter(
+      ({ do: what, ownerId }) => what !== 'release' || this.#releases.isDue(ownerId, this.#momentOf(ownerId)),
     );
     let isBusy = false;
     for (const actions of togetherOf(due)) {
@@ -188,6 +205,10 @@ export class LoanReconciler {
     }
     const untilAskMs = Math.max(0, this.#askAtMs - performance.now());
     return isBusy ? this.#busyMs : Math.min(retryMs, untilAskMs);
+  }
+
+  #momentOf(ownerId: string): ReleaseMoment {
+    return { nowMs: performance.now(), isUnheard: this.#unheard.has(ownerId) };
   }
 
   async #views(): ReturnType<typeof readViews> {
@@ -261,6 +282,7 @@ export class LoanReconciler {
         heavy: false,
         workflow: reconcileLoansWorkflow(workflows, actions, () => this.#dueNow()),
       });
+      for (const ownerId of ownersOfReleases(actions)) this.#releases.tried(ownerId, this.#momentOf(ownerId));
       log.info('loans are put right', { actions });
       return true;
     } catch (error) {
@@ -281,6 +303,9 @@ export class LoanReconciler {
 
 const isActive = (libvirt: Libvirt, id: string): Promise<boolean> =>
   unlessGone(async () => (await libvirt.domainByUuid(id)).isActive(), false);
+
+const ownersOfReleases = (actions: readonly LoanAction[]): Set<string> =>
+  new Set(actions.flatMap(({ do: what, ownerId }) => (what === 'release' ? [ownerId] : [])));
 
 /** Actions that share a domain, since one operation holds it. */
 function togetherOf(actions: readonly LoanAction[]): LoanAction[][] {

@@ -36,6 +36,11 @@ export class Unheard {
     this.#sinceMs.delete(ownerId);
   }
 
+  /** Whether an answer was missing when it was last asked for. */
+  has(ownerId: string): boolean {
+    return this.#sinceMs.has(ownerId);
+  }
+
   /** Whether an answer is still waited for. */
   isWaitedFor(ownerId: string): boolean {
     const sinceMs = this.#sinceMs.get(ownerId) ?? performance.now();

@@ -71,7 +71,7 @@ export function stateFreezer(dependencies: WorkflowDependencies): DiskFreezer {
 }
 
 /** The merge was not tried, as things are now. What was tried and failed is tried again. */
-const isRefusal = (error: unknown): boolean =>
+export const isRefusal = (error: unknown): boolean =>
   hasKey(error, 'image_use_unknown', 'pool_no_space') ||
   (hasKey(error, 'snapshot_remove_failed') && error.cause === undefined);
 
