@@ -1,15 +1,16 @@
 /** What becomes of a VM that runs from its archive, and of its images, while nobody looks: the pull ends when all data are in, and not before. */
 import { chmodSync, existsSync, renameSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { basename, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { StartRestoreRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/restore';
 import { newId } from '@virtkeep/shared/ids';
 import { readImageHeader } from '../../agent/src/disks/index.ts';
 import { stripBackingStore } from '../../agent/src/domain-xml/index.ts';
+import { PATIENCE_MS } from '../../agent/src/images/index.ts';
 import { ActiveOperation } from '../../agent/src/operations/active.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
-import type { Answer, Use } from '../../agent/src/other-nodes.ts';
+import type { Answer, Thing, Use } from '../../agent/src/other-nodes.ts';
 import type { Effect } from '../../agent/src/workflows/effect.ts';
 import { instantRestoreWorkflow } from '../../agent/src/workflows/restore/instant/instant-restore.ts';
 import { undoEffects } from '../../agent/src/workflows/undo/recover.ts';
@@ -32,10 +33,14 @@ let pull: Pull;
 let content: string[];
 /** What another node has, where it has something. */
 let elsewhere: Answer;
+/** What is said of the VM, where it is something else. */
+let definedElsewhere: Answer | undefined;
+let warnings: string[];
 
 beforeEach(async () => {
   world = new World();
   elsewhere = { kind: 'unused' };
+  [definedElsewhere, warnings] = [undefined, []];
   const original = await makeVm(world, { running: false });
   await original.write(0, 1);
   content = await original.view();
@@ -56,7 +61,10 @@ afterEach(() => world.remove());
 
 const dependencies = () => ({
   ...world.dependencies,
-  otherNodes: { whoUses: async (things: readonly unknown[]) => things.map(() => elsewhere) },
+  otherNodes: {
+    whoUses: async (things: readonly Thing[]) =>
+      things.map(({ kind }) => (kind === 'domain' && definedElsewhere) || elsewhere),
+  },
 });
 
 /** The restore up to its pull, of which nobody hears any more. */
@@ -84,11 +92,11 @@ async function started(request: StartRestoreRequest): Promise<Pull> {
 }
 
 /** The next agent finds the effect. @returns why it cannot be undone; '' when it is */
-const taken = () =>
-  undoEffects(dependencies())(
+const taken = (undo = undoEffects(dependencies())) =>
+  undo(
     pull,
     AbortSignal.timeout(60_000),
-    () => {},
+    text => warnings.push(text),
     () => {},
   ).then(
     () => '',
@@ -193,4 +201,57 @@ test('one that another node has, with images that are not here, is not gone', as
   world.poolRecord.shared = true;
   elsewhere = { kind: 'unknown', reason: 'n2 was not heard' };
   expect(await taken()).toContain('n2 was not heard');
+});
+
+describe('one that is gone with its images, while a node is not heard', () => {
+  beforeEach(() => {
+    world.poolRecord.shared = true;
+    elsewhere = { kind: 'unknown', reason: 'n2 was not heard' };
+    world.scripted.machines.delete(machine.uuid);
+  });
+
+  /** Tried twice by the same agent, with so much time between. */
+  async function takenAfter(passedMs: number, meanwhile = () => {}): Promise<string> {
+    const undo = undoEffects(dependencies());
+    expect(await taken(undo)).toContain('n2 was not heard');
+    meanwhile();
+    const nowMs = performance.now();
+    const clock = jest.spyOn(performance, 'now').mockImplementation(() => nowMs + passedMs);
+    try {
+      return await taken(undo);
+    } finally {
+      clock.mockRestore();
+    }
+  }
+
+  test.each([
+    ['in their pool', (path: string) => path],
+    ['in a directory that is gone with them', (path: string) => join(world.pool, 'vm', basename(path))],
+  ])('%s, is waited for, and then given up with a warning that names the archive', async (_, place) => {
+    for (const path of paths()) rmSync(path);
+    pull.disks = pull.disks.map(disk => ({ ...disk, overlayPath: place(disk.overlayPath) }));
+    expect(await takenAfter(PATIENCE_MS - 1_000)).toContain('n2 was not heard');
+    expect(warnings).toEqual([]);
+    expect(await takenAfter(PATIENCE_MS)).toBe('');
+    expect(warnings).toEqual([expect.stringContaining(pull.archivePath)]);
+    for (const text of [...paths(), 'n2 was not heard']) expect(warnings[0]).toContain(text);
+  });
+
+  test('is not gone when a node that is heard has it', async () => {
+    for (const path of paths()) rmSync(path);
+    const isHeard = () => {
+      definedElsewhere = { kind: 'used', by: use(false) };
+    };
+    expect(await takenAfter(2 * PATIENCE_MS, isHeard)).toContain('the VM is on the node n2');
+    expect(warnings).toEqual([]);
+  });
+
+  test('is waited for as long as an image of it, or the directory of one, may be there', async () => {
+    rmSync(paths()[0]!);
+    expect(await takenAfter(2 * PATIENCE_MS)).toContain('n2 was not heard');
+    renameSync(world.pool, `${world.pool}.away`);
+    expect(await takenAfter(2 * PATIENCE_MS)).toContain('n2 was not heard');
+    renameSync(`${world.pool}.away`, world.pool);
+    expect(warnings).toEqual([]);
+  });
 });

@@ -102,7 +102,7 @@ async function undoEffect(
     case 'domain':
       return patiently(signal, () => removeOwnDomain(dependencies, effect, warn));
     case 'instant_pull':
-      return pullLocked(dependencies, effect, { signal, log });
+      return pullLocked(dependencies, effect, { signal, log, settle: left => pending.settle(left, warn) });
     case 'archive_access':
       return restoreAccess(effect, dependencies, amend);
     case 'changed_disks':

@@ -21,6 +21,7 @@ const view = (domain: PullView['domain'], ...disks: Disk[]): PullView => ({
   disks,
   chainDefined: true,
   elsewhere: null,
+  unheard: null,
   unproven: null,
 });
 
@@ -70,6 +71,14 @@ describe('the next step', () => {
       'unless another node has it',
       { ...view('gone', disk('vda', { unfinished: true })), chainDefined: false, elsewhere: 'n2 has it' },
       { do: 'blocked', reason: 'n2 has it' },
+    ],
+    [
+      'unless a node that may have it is not heard, for a while',
+      {
+        ...{ ...view('gone', disk('vda')), chainDefined: false },
+        ...{ elsewhere: 'it may be on n2', unheard: 'n2 is away' },
+      },
+      { do: 'give_up', reason: 'n2 is away' },
     ],
     ['the VM is gone with its disks', { ...view('gone', disk('vda')), chainDefined: false }, { do: 'done' }],
   ])('%s', (_name, seen, expected) => {

@@ -8,8 +8,10 @@
  *
  * What is not seen is not done: an image that is not where it was made may be on a pool that is away, or have been moved by
  * somebody, and a VM that is not here may be on another node. While a definition, a header or another node still tells of
- * either, the pull waits, and with it the archive stays held.
+ * either, the pull waits, and with it the archive stays held. For a node that gives no answer it does not wait for ever when nothing
+ * of the VM is left here.
  */
+import { dirname } from 'node:path';
 import { BlockJobType, BlockPull, type Domain, DomainXml } from '@virtkeep/node-libvirt';
 import { sleep, throwIfAborted } from '@virtkeep/shared/abort';
 import { VirtkeepError } from '@virtkeep/shared/errors';
@@ -18,8 +20,9 @@ import type { Logger } from '@virtkeep/shared/log';
 import { lockFile } from '../../../archive/index.ts';
 import { readImageHeader } from '../../../disks/index.ts';
 import { type DiskConfig, parseDomain, stripBackingStore } from '../../../domain-xml/index.ts';
-import { type ImageDependencies, useElsewhere } from '../../../images/index.ts';
+import { type ImageDependencies, type LeftImage, useElsewhere } from '../../../images/index.ts';
 import { isNoDomain, patiently } from '../../../libvirt/errors.ts';
+import { poolOfPath } from '../../../pools/index.ts';
 import type { InstantDisk } from '../../effect.ts';
 import { pullOffline, removeUpperLayers } from './offline.ts';
 
@@ -36,6 +39,11 @@ export interface PullOptions {
   log: Logger;
   /** Bytes of the disks that are independent, and of all. */
   onProgress?: (doneBytes: number, totalBytes: number) => void;
+  /**
+   * Told of images that are not here with a VM that is not here, when not all nodes were heard. It throws while an answer is worth
+   * waiting for; when it returns they count as gone. Without it they do not.
+   */
+  settle?(left: readonly LeftImage[]): void;
 }
 
 const POLL_MS = 250;
@@ -46,7 +54,7 @@ const MAX_FAILURES = 5;
 /**
  * Returns when every disk is independent of the archive, or gone together with its domain. Idempotent; when the signal
  * fires, what is pulled stays pulled and QEMU goes on with the disk it works on.
- * @throws VirtkeepError disk_full, qemu_img_failed, libvirt_failed, canceled
+ * @throws VirtkeepError disk_full, qemu_img_failed, libvirt_failed, canceled; what `settle` throws
  */
 export async function pullIn(
   dependencies: ImageDependencies,
@@ -60,7 +68,8 @@ export async function pullIn(
     const { domain, view } = await lookPatiently(dependencies, pull, signal);
     options.onProgress?.(doneBytes(view), totalBytes(view));
     const step = nextPullStep(view);
-    if (step.do === 'done') {
+    if (step.do === 'give_up') giveUp(pull, step.reason, options);
+    if (step.do === 'done' || step.do === 'give_up') {
       for (const disk of pull.disks) await removeUpperLayers(disk, signal);
       return;
     }
@@ -120,6 +129,16 @@ async function lookPatiently(
   }
 }
 
+/** Returns when the answer is not waited for any more. */
+function giveUp({ archivePath, disks }: InstantPull, reason: string, { settle }: PullOptions): void {
+  if (!settle) throw stuck({ do: 'blocked', reason });
+  const paths = disks.map(({ overlayPath }) => overlayPath);
+  const text =
+    `Not all data were pulled out of ${archivePath}: neither the VM nor its images (${paths.join(', ')}) are here, and whether another ` +
+    `node has them is not known (${reason}). Keep the archive until that is known: they would still need it.`;
+  settle([{ path: paths[0]!, why: 'unknown', reason, text }]);
+}
+
 function stuck(step: PullStep): VirtkeepError {
   const reason =
     step.do === 'blocked'
@@ -151,6 +170,8 @@ export interface PullView {
   chainDefined: boolean;
   /** What another node has to do with the VM, or may have: nothing is pulled from here, and none that is absent is gone. */
   elsewhere: string | null;
+  /** Why that is not known, when nothing else is missing: neither the VM nor an image is here, though what these lay on is. */
+  unheard: string | null;
   /** Which image of the domain is not proven to be independent, although no overlay that is there says so. */
   unproven: string | null;
 }
@@ -161,6 +182,8 @@ export type PullStep =
   | { do: 'pull_offline'; targetDev: string }
   | { do: 'define' }
   | { do: 'blocked'; reason: string }
+  /** As soon as no answer of other nodes is waited for. */
+  | { do: 'give_up'; reason: string }
   | { do: 'done' };
 
 /** The next step, one disk after the other. */
@@ -174,6 +197,7 @@ export function nextPullStep(view: PullView): PullStep {
     if (disk.unfinished && disk.inUse) return { do: 'wait' };
     if (disk.unfinished && view.elsewhere === null) return { do: 'pull_offline', targetDev };
   }
+  if (view.unheard !== null) return { do: 'give_up', reason: view.unheard };
   const reason = view.elsewhere ?? view.unproven;
   if (reason !== null) return { do: 'blocked', reason };
   return view.chainDefined ? { do: 'define' } : { do: 'done' };
@@ -205,13 +229,16 @@ async function look(
   const targets = new Set(pull.disks.map(disk => disk.targetDev));
   const absent = domain === null ? seen.flatMap(({ absentPath }) => absentPath ?? []) : [];
   const mustAsk = !isRunning && (absent.length > 0 || disks.some(({ unfinished }) => unfinished));
+  const use = mustAsk
+    ? await useByOthers(dependencies, pull, { isGone: domain === null, absent }, signal)
+    : null;
+  const isLost = absent.length === pull.disks.length && (await isGroundThere(dependencies, absent, signal));
   const view: PullView = {
     domain: domain === null ? 'gone' : isRunning ? 'running' : 'off',
     disks,
     chainDefined: config.some(disk => targets.has(disk.targetDev) && disk.backingChain !== undefined),
-    elsewhere: mustAsk
-      ? await useByOthers(dependencies, pull, { isGone: domain === null, absent }, signal)
-      : null,
+    elsewhere: use?.reason ?? null,
+    unheard: isLost ? (use?.unheard ?? null) : null,
     unproven: await unprovenAmong([...live, ...config], pull),
   };
   return { domain, view };
@@ -258,22 +285,40 @@ async function viewOf(
  * Whether the VM, or somebody at its images, is on another node. While the VM is defined here, only what is proven counts: QEMU's
  * locks do the rest. One that is not here is looked for.
  * @param absent images that are not here
+ * @returns what speaks against a pull; with `unheard`, it is only that a node was not heard
  */
 async function useByOthers(
   dependencies: ImageDependencies,
   { domainId, disks }: InstantPull,
   { isGone, absent }: { isGone: boolean; absent: readonly string[] },
   signal: AbortSignal,
-): Promise<string | null> {
+): Promise<{ reason: string; unheard?: string } | null> {
   const paths = disks.map(({ overlayPath }) => overlayPath);
   const use = await useElsewhere(dependencies, { domainId, paths, proven: true, isRead: isGone }, signal);
-  if (use.kind === 'used') return `${use.by} uses the disks, and pulls nothing in`;
-  if (use.kind === 'unknown') return `whether the VM is on another node is not known: ${use.reason}`;
-  if (absent.length === 0) return null;
-  const [answer] = await dependencies.otherNodes.whoUses([{ kind: 'domain', id: domainId }], signal);
+  if (use.kind === 'used') return { reason: `${use.by} uses the disks, and pulls nothing in` };
+  const [answer] =
+    absent.length > 0
+      ? await dependencies.otherNodes.whoUses([{ kind: 'domain', id: domainId }], signal)
+      : [];
   // a thin clone elsewhere is not the VM
-  if (answer?.kind !== 'used' || answer.by.domainId !== domainId) return null;
-  return `the VM is on the node ${answer.by.nodeName}, and ${absent[0]} is not here`;
+  if (answer?.kind === 'used' && answer.by.domainId === domainId)
+    return { reason: `the VM is on the node ${answer.by.nodeName}, and ${absent[0]} is not here` };
+  if (use.kind === 'free') return null;
+  return { reason: `whether the VM is on another node is not known: ${use.reason}`, unheard: use.reason };
+}
+
+/** Whether what these files lay on is there, so that their absence says something; a directory of their own may be gone with them. */
+async function isGroundThere(
+  dependencies: ImageDependencies,
+  paths: readonly string[],
+  signal: AbortSignal,
+): Promise<boolean> {
+  const pools = await dependencies.pools(signal);
+  for (const path of paths) {
+    const pool = poolOfPath(path, pools);
+    if (pool?.mounted === false || !(await exists(pool?.path ?? dirname(path)))) return false;
+  }
+  return true;
 }
 
 /**
@@ -333,6 +378,7 @@ async function act(
     case 'blocked':
       throw stuck(step);
     case 'wait':
+    case 'give_up':
     case 'done':
       return;
   }
