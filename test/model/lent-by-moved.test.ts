@@ -7,14 +7,14 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
-import { diskId as idOfFile } from '../../agent/src/disks/index.ts';
+import { diskId as idOfFile, readLayers } from '../../agent/src/disks/index.ts';
 import { parseDomain } from '../../agent/src/domain-xml/index.ts';
 import type { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../agent/src/operations/runner.ts';
 import type { Answer } from '../../agent/src/other-nodes.ts';
 import { readViews } from '../../agent/src/reconcilers/loan-views.ts';
-import { LENDING_STATE, mergeState } from '../../agent/src/snapshots/index.ts';
+import { LENDING_STATE, markOf, mergeState } from '../../agent/src/snapshots/index.ts';
 import { withSources } from '../../agent/src/snapshots/state-xml.ts';
 import type { Workflow } from '../../agent/src/workflows/context.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
@@ -299,6 +299,129 @@ describe('an instant below which nobody wrote is merged while its owner is off',
     expect(await release()).toMatchObject({ state: OperationState.SUCCEEDED, warnings: [] });
     await expectMerged();
     expectNothingLeft();
+  });
+
+  describe('and what it stands on was merged below it meanwhile', () => {
+    const LENT = [
+      ['lent by this version', () => {}],
+      ['lent by an earlier version', () => forgetMarks()],
+    ] as const;
+
+    /** Two states below the instant, which stays with its owner off. */
+    async function lendAboveTwo(forget: () => void = () => {}): Promise<void> {
+      const { machine } = owner;
+      await detach();
+      for (const name of ['s1', 's2']) await makeState(world, machine.uuid, name);
+      const loan = { thinClone: false, warnings: [], allowNetworkLayers: false };
+      await end(attachDiskWorkflow(dependencies, { ...key, ...loan }));
+      layers = owner.tops();
+      forget();
+    }
+
+    async function remove(name: string): Promise<Operation> {
+      const { uuid } = owner.machine;
+      const request = { domainId: uuid, snapshotId: stateId(owner.machine, name), bandwidth: 0n };
+      return await end(removeSnapshotWorkflow(dependencies, { ...request, operationId: newId() }));
+    }
+
+    async function endLoan(): Promise<void> {
+      answer = onN2({ active: true });
+      expect((await detach()).warnings).toHaveLength(1);
+      answer = { kind: 'unused' };
+    }
+
+    async function removed(name: string): Promise<void> {
+      expect(await remove(name)).toMatchObject({ state: OperationState.SUCCEEDED, warnings: [] });
+    }
+
+    const lentFiles = async () => {
+      const chains = await Promise.all(layers.map(path => readLayers(path, 'qcow2')));
+      return chains.map(chain => chain[1]!.path);
+    };
+
+    /** As if the layers were older than what may still arrive below them: only what is noted proves anything then. */
+    async function expectNoted(): Promise<void> {
+      const noted = (metadataOf().lentLayers ?? []).filter(({ moving }) => !moving);
+      expect(noted.map(({ path }) => path).sort()).toEqual([...layers].sort());
+      for (const { path, below, mark } of noted) expect([path, await markOf(below)]).toEqual([path, mark]);
+    }
+
+    async function expectReleased(): Promise<void> {
+      const seen = await owner.view();
+      expect(await release()).toMatchObject({ state: OperationState.SUCCEEDED });
+      expect([owner.machine.states.has(LENDING_STATE), await owner.view()]).toEqual([false, seen]);
+      expect(owner.tops()).not.toEqual(layers);
+    }
+
+    test.each(LENT)('while its owner was off: %s', async (_, forget) => {
+      await lendAboveTwo(forget);
+      world.scripted.powerOff(owner.machine);
+      await endLoan();
+      await removed('s1');
+      await expectNoted();
+      // neither does a merge of what was lent itself
+      await removed('s2');
+      await expectNoted();
+      answer = onN2({ active: false, lastRanHere: false });
+      await expectReleased();
+    });
+
+    test.each(LENT)('while its owner was running: %s', async (_, forget) => {
+      await lendAboveTwo(forget);
+      world.scripted.powerOff(owner.machine);
+      await endLoan();
+      await world.scripted.start(owner.machine);
+      for (const name of ['s1', 's2']) {
+        await removed(name);
+        await expectNoted();
+      }
+      world.scripted.powerOff(owner.machine);
+      answer = onN2({ active: false, lastRanHere: false });
+      await expectReleased();
+    });
+
+    test.each(LENT)(
+      'and that was cut off before its end was noted: the others are asked: %s',
+      async (_, forget) => {
+        await lendAboveTwo(forget);
+        world.scripted.powerOff(owner.machine);
+        await endLoan();
+        const [lent] = await lentFiles();
+        const isMoved = async () => (await readLayers(lent!, 'qcow2')).length < 3;
+        world.scripted.reach = async point => {
+          if (point === 'virDomainSetMetadata.before' && (await isMoved())) throw new Error('the agent ends');
+        };
+        const request = { domainId: owner.machine.uuid, name: 's1', countsAsDeletion: true };
+        const options = { signal: AbortSignal.timeout(60_000), log: silent, warn: () => {} };
+        await expect(mergeState(dependencies, request, options)).rejects.toThrow();
+        world.scripted.reach = async () => {};
+        await mergeState(dependencies, request, options);
+        answer = { kind: 'unknown', reason: 'n2 is away' };
+        expect((await release()).error).toMatchObject({ msgKey: 'image_use_unknown' });
+        await expectNobodyHeld();
+        answer = onN2({ active: false, lastRanHere: false });
+        expect((await release()).error?.params).toMatchObject({ reason: expect.stringContaining('used by') });
+        answer = onN2({ active: false, lastRanHere: true });
+        await expectReleased();
+      },
+    );
+
+    test('and another node wrote to it before: it stays', async () => {
+      await lendAboveTwo();
+      const lent = await lentFiles();
+      world.scripted.powerOff(owner.machine);
+      await endLoan();
+      const later = new Date(Date.now() + 3_600_000);
+      for (const path of lent) {
+        await world.write(path, 2, 8);
+        utimesSync(path, later, later);
+      }
+      const written = await contents(lent);
+      await removed('s1');
+      const { error } = await release();
+      expect(error?.params).toMatchObject({ reason: expect.stringContaining('was written to since') });
+      expect([await contents(lent), there()]).toEqual([written, 2]);
+    });
   });
 
   test('and an earlier version lent the disk', async () => {

@@ -43,7 +43,7 @@ describe('edits of a domain', () => {
   test('what is known of lent files survives; what is no mark is not believed', () => {
     const lentLayers: xml.LentLayer[] = [
       { path: '/a.top', below: '/a', mark: '12:196616:1764450000123456789' },
-      { path: '/b.top', below: '/b', mark: '13:0:0' },
+      { path: '/b.top', below: '/b', mark: '13:0:0', moving: true },
     ];
     const next = xml.setMetadata(LIVE_XML, { ...xml.NO_METADATA, lentLayers });
     expect(xml.parseDomain(next).metadata).toEqual({ ...xml.NO_METADATA, lentLayers });

@@ -40,8 +40,10 @@ export interface LentLayer {
   path: string;
   /** The file that it was put on. */
   below: string;
-  /** That file as it was then: inode, size and time. */
+  /** That file as it was then, or as a merge below it has left it: inode, size and time. */
   mark: string;
+  /** A merge lets it stand on another file, so that a change of it since may be that. */
+  moving?: true;
 }
 
 /** A frozen layer that no saved state asks for any more. */
@@ -149,7 +151,8 @@ function readStates(own: Element, inner: (name: string) => Element[]): Partial<D
 function readLentLayer(element: Element): LentLayer[] {
   const [path, below] = [pathAttr(element, 'path'), pathAttr(element, 'below')];
   const mark = attr(element, 'mark');
-  return path && below && mark && MARK.test(mark) ? [{ path, below, mark }] : [];
+  if (!path || !below || !mark || !MARK.test(mark)) return [];
+  return [{ path, below, mark, ...(attr(element, 'moving') === 'yes' ? { moving: true } : {}) }];
 }
 
 const MARK = /^\d{1,20}:\d{1,20}:\d{1,20}$/;
@@ -263,11 +266,12 @@ function fillStates(own: Element, metadata: DomainMetadata, make: (name: string)
     if (reader) element.setAttribute('reader', reader);
     own.appendChild(element);
   }
-  for (const { path, below, mark } of metadata.lentLayers ?? []) {
+  for (const { path, below, mark, moving } of metadata.lentLayers ?? []) {
     const element = make('lent-layer');
     element.setAttribute('path', path);
     element.setAttribute('below', below);
     element.setAttribute('mark', mark);
+    if (moving) element.setAttribute('moving', 'yes');
     own.appendChild(element);
   }
 }

@@ -30,6 +30,7 @@ import { type DiskSource, diskStates, withKeptFile, withoutChains, withSources }
 import { requireRoomFor, writeMetadata } from '../write-metadata.ts';
 import { writeState } from '../write-state.ts';
 import { firstShrunk, fitLower } from './fit.ts';
+import { lentAmong, noteMoved, noteMoving } from './lent-moved.ts';
 import type { MergeStep } from './step.ts';
 
 export interface ActOptions {
@@ -44,6 +45,8 @@ export interface ActOptions {
   removeMemory(path: string): Promise<void>;
   /** How long a step that waits does so. */
   pollMs: number;
+  /** The layers that stand on lent files, with these. */
+  lent: ReadonlyMap<string, string>;
 }
 
 /** Does one step. @throws LibvirtError, VirtkeepError */
@@ -68,7 +71,7 @@ export async function act(
       return domain.snapshot(step.name).delete(SnapshotDelete.METADATA_ONLY);
     case 'commit_active':
     case 'commit_middle':
-      return commitOnline(domain, step, bytesPerSecond);
+      return commitOnline(domain, step, bytesPerSecond, options);
     case 'wait':
       await sleep(pollMs, signal);
       return report(domain, step.targetDev, options);
@@ -87,7 +90,7 @@ export async function act(
       await commitOffline(step.above, bytesPerSecond, options);
       // nobody writes to what others stand on or keep; else the definition that names the lower file brings the note with it
       if (step.readers.length + step.states.length > 0) await noteMerged(domain, step);
-      await moveUsers(libvirt, domain, step, signal);
+      await moveUsers(libvirt, domain, step, options);
       return rename(domain, step);
     case 'commit_detached':
       await commitOffline(step.above, bytesPerSecond, options);
@@ -95,12 +98,13 @@ export async function act(
       // the upper file may have to stay, and must not come over what is written to the lower one meanwhile
       return noteMerged(domain, step);
     case 'move_readers':
-      return moveUsers(libvirt, domain, step, signal);
+      return moveUsers(libvirt, domain, step, options);
     case 'rename':
       return rename(domain, step);
     case 'remove_file':
       // QEMU does not flush a header that it lets name another file below: a power cut would bring the removed one's name back
       for (const path of step.heirs ?? []) await syncFile(path);
+      await noteMovedLive(domain, step.heirs ?? [], options);
       await forgetChain(libvirt, domain, step.path);
       await forgetInnerChains(domain, step.path);
       return options.removeLayer(step.path);
@@ -117,10 +121,16 @@ async function commitOnline(
   domain: Domain,
   step: Extract<MergeStep, { do: 'commit_active' | 'commit_middle' }>,
   bytesPerSecond: number,
+  { lent }: ActOptions,
 ): Promise<void> {
   const { targetDev, layer, above } = step;
   if ((await firstShrunk([above])) !== undefined)
     throw new Error(`${above} is smaller than what it stands on; switch the VM off for it`);
+  if (step.do === 'commit_middle') {
+    const { metadata } = parseDomain(await domain.xml(), domain.name);
+    const note = metadata.looseLayers?.find(({ path, merging }) => path === layer && merging === above);
+    if (note?.reader !== undefined) await noteMoving(domain, lentAmong(lent, [note.reader]));
+  }
   const active = step.do === 'commit_active' ? BlockCommit.ACTIVE : 0;
   const flags = active | BlockCommit.SHALLOW | BlockCommit.BANDWIDTH_BYTES;
   await domain.blockCommit(targetDev, { base: layer, top: above, bandwidth: bytesPerSecond }, flags);
@@ -214,10 +224,15 @@ async function moveUsers(
   libvirt: Libvirt,
   domain: Domain,
   step: Extract<MergeStep, { do: 'commit_offline' | 'move_readers' }>,
-  signal: AbortSignal,
+  { signal, lent }: ActOptions,
 ): Promise<void> {
   const layer = await layerBelow(step);
+  const moving = await noteMoving(domain, lentAmong(lent, step.readers));
   for (const reader of step.readers) await rebaseUnsafe(reader, layer, { signal });
+  await noteMoved(
+    domain,
+    moving.map(({ path, below }) => ({ path, below: step.readers.includes(path) ? layer.path : below })),
+  );
   // started in between: it writes to the upper file again, merge it while it runs
   if (!(await domain.isPersistent())) return;
   const xml = await domain.xml(DomainXml.INACTIVE | DomainXml.SECURE);
@@ -264,6 +279,16 @@ async function forgetInnerChains(domain: Domain, path: string): Promise<void> {
       if (!isLibvirtError(error) || isPassing(error)) throw error;
     });
   }
+}
+
+/** QEMU has moved them. The running domain goes on from what its lent files are now. */
+async function noteMovedLive(domain: Domain, moved: readonly string[], { lent }: ActOptions): Promise<void> {
+  const among = lentAmong(lent, moved);
+  if (among.length === 0) return;
+  const { metadata } = parseDomain(await domain.xml(), domain.name);
+  const moving = new Set(metadata.lentLayers?.flatMap(layer => (layer.moving ? [layer.path] : [])));
+  for (const layer of among)
+    if (moving.has(layer.path) && (await writesTo(domain, layer.path))) await noteMoved(domain, [layer]);
 }
 
 async function writesTo(domain: Domain, path: string): Promise<boolean> {

@@ -1,7 +1,8 @@
 /**
  * The layers that a domain writes to while the files below them are lent. A loan is minutes old when its node may go down and another one
- * run the domain from a definition of before it: then the file below is newer than the layer. Nobody writes to what is lent, so whether
- * that has happened the file itself tells. It does until the merge into it is noted; from then on only both together are the disk.
+ * run the domain from a definition of before it: then the file below is newer than the layer. Nobody writes to what is lent but a merge
+ * below it (`lent-moved.ts`), so whether that has happened the file itself tells. It does until the merge into it is noted; from then on
+ * only both together are the disk.
  */
 import { LENDING_STATE } from '../plan.ts';
 import { type ChainPicture, readersOf } from './picture.ts';
@@ -11,6 +12,8 @@ import type { MergeStep } from './step.ts';
 export interface MarkedLayer {
   path: string;
   mark?: string | undefined;
+  /** virtkeep may have changed that file itself since. */
+  moving?: true | undefined;
 }
 
 /** Those whose merge did not begin. */
@@ -28,8 +31,14 @@ export function tellingLayers(picture: Pick<ChainPicture, 'states' | 'metadata' 
     const marked = picture.metadata.lentLayers?.find(layer => layer.path === path);
     // what was lent was itself merged into the file below it meanwhile
     if (marked && marked.below !== picture.files.get(path)) return [];
-    return [{ path, mark: marked?.mark }];
+    return [{ path, mark: marked?.mark, moving: marked?.moving }];
   });
+}
+
+/** Those that there are, each with the file that it stands on. */
+export function lentLayersOn(picture: ChainPicture): Map<string, string> {
+  const pairs = [...lentLayers(picture)].map(path => [path, picture.files.get(path)] as const);
+  return new Map(pairs.flatMap(([path, below]) => (below ? [[path, below] as const] : [])));
 }
 
 /** Those whose state is forgotten already, so that they are about to be merged. */

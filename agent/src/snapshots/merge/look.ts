@@ -282,11 +282,11 @@ class Files {
     notes: readonly LooseLayer[],
   ): Promise<Map<string, 'same' | 'written'>> {
     const since = new Map<string, 'same' | 'written'>();
-    for (const { path, mark } of overlays) {
+    for (const { path, mark, moving } of overlays) {
       const below = this.found.get(path);
       if (!below || !this.found.has(below) || notes.some(({ merging }) => merging === path)) continue;
       const found = await writtenSince(below, path, mark);
-      if (found) since.set(path, found);
+      if (found === 'same' || (found && !moving)) since.set(path, found);
     }
     return since;
   }

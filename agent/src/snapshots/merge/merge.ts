@@ -10,7 +10,7 @@ import { type ActOptions, act, endBlockJob, noteStopped } from './act.ts';
 import { firstShrunk } from './fit.ts';
 import { jobReason, standingReason } from './jobs.ts';
 import { innerReasons, unnamedWithout } from './layers.ts';
-import { lentLayers, lentLayersLeft } from './lent.ts';
+import { lentLayers, lentLayersLeft, lentLayersOn } from './lent.ts';
 import { foreignFiles, type Look, lookAt } from './look.ts';
 import { type ChainPicture, heldReason, isTop } from './picture.ts';
 import { nextMergeStep, uppersOf } from './plan.ts';
@@ -21,7 +21,7 @@ export interface MergeRequest extends MergeGoal {
   domainId: string;
 }
 
-export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'removeLayer' | 'removeMemory'> {
+export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'lent' | 'removeLayer' | 'removeMemory'> {
   log: Logger;
   /** Told what the user should know although it worked: what stays, and why. */
   warn(text: string): void;
@@ -316,6 +316,7 @@ class Merge {
       await act(this.#images.libvirt(), domain, step, {
         ...this.#options,
         pollMs: this.#pollMs,
+        lent: lentLayersOn(picture),
         removeLayer: path => this.#removeLayer(path, picture),
         removeMemory: path => this.#removeMemory(path),
       });
