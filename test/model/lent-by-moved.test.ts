@@ -63,8 +63,7 @@ beforeEach(async () => {
   };
   startAgent();
   await owner.write(0, 1);
-  const loan = { thinClone: false, warnings: [], allowNetworkLayers: false };
-  expect(await end(attachDiskWorkflow(dependencies, { ...key, ...loan }))).toMatchObject({ warnings: [] });
+  expect(await attach()).toMatchObject({ warnings: [] });
   layers = owner.tops();
   await owner.write(1, 2);
 });
@@ -101,6 +100,10 @@ async function end(workflow: Workflow): Promise<Operation> {
   throw new Error('the stream ended before the operation');
 }
 
+const attach = () => {
+  const loan = { thinClone: false, warnings: [], allowNetworkLayers: false };
+  return end(attachDiskWorkflow(dependencies, { ...key, ...loan }));
+};
 const detach = () => end(detachDiskWorkflow(dependencies, { ...key, keepClone: false }));
 const release = () => {
   const action = { do: 'release', ownerId: key.ownerId, diskId: '', borrowerId: '' } as const;
@@ -235,6 +238,12 @@ describe('what another node has written to what was lent', () => {
     for (const name of [LENDING_STATE, null]) await merge(name);
     expect([await contents(frozen), there()]).toEqual([written, 2]);
     expect(warnings).toEqual([1, 2].map(() => expect.stringContaining(layers[0]!)));
+    // nor with what a later loan puts on the layers
+    await attach();
+    await detach();
+    expect(await release()).toMatchObject({ error: { msgKey: 'snapshot_remove_failed' } });
+    expect([await contents(frozen), there()]).toEqual([written, 2]);
+    await expectNobodyHeld();
   });
 
   test('keeps nobody whose definition of before was put back: the state goes, and nothing is merged', async () => {
@@ -286,8 +295,7 @@ describe('an instant below which nobody wrote is merged while its owner is off',
     await detach();
     await expectMerged();
     await makeState(world, machine.uuid, 's');
-    const loan = { thinClone: false, warnings: [], allowNetworkLayers: false };
-    await end(attachDiskWorkflow(dependencies, { ...key, ...loan }));
+    await attach();
     layers = owner.tops();
     world.scripted.powerOff(machine);
     answer = onN2({ active: true });
@@ -312,8 +320,7 @@ describe('an instant below which nobody wrote is merged while its owner is off',
       const { machine } = owner;
       await detach();
       for (const name of ['s1', 's2']) await makeState(world, machine.uuid, name);
-      const loan = { thinClone: false, warnings: [], allowNetworkLayers: false };
-      await end(attachDiskWorkflow(dependencies, { ...key, ...loan }));
+      await attach();
       layers = owner.tops();
       forget();
     }
@@ -456,12 +463,13 @@ test('an owner whose memory is saved gets its disk back and can be started; then
   machine.saved = null;
   expect(await due()).toEqual(['release']);
   // nobody gets the disk as it was then
-  const loan = { thinClone: false, warnings: [], allowNetworkLayers: false };
-  const again = () => end(attachDiskWorkflow(dependencies, { ...key, ...loan }));
-  expect(await again()).toMatchObject({ state: OperationState.FAILED, error: { msgKey: 'snapshot_in_use' } });
+  expect(await attach()).toMatchObject({
+    state: OperationState.FAILED,
+    error: { msgKey: 'snapshot_in_use' },
+  });
   expect(machine.states.size).toBe(1);
   expect(await release()).toMatchObject({ state: OperationState.SUCCEEDED, warnings: [] });
   await expectMerged();
   expectNothingLeft();
-  expect(await again()).toMatchObject({ state: OperationState.SUCCEEDED });
+  expect(await attach()).toMatchObject({ state: OperationState.SUCCEEDED });
 });

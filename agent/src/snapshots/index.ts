@@ -19,6 +19,7 @@ export { incrementTag, isUserState, parseIncrementTag } from './increment-tag.ts
 export { leftoverStates, loadStates, readDiskFiles } from './load.ts';
 export { editMemoryFile, memoryFileXml } from './memory-file.ts';
 export { blockJobOf } from './merge/jobs.ts';
+export { noteLent } from './merge/lent-moved.ts';
 export { foreignFiles, lookAt } from './merge/look.ts';
 export { markOf } from './merge/mark.ts';
 export { type MergeRequest, mergeState, removeAutomaticState } from './merge/merge.ts';

@@ -27,7 +27,7 @@ function picture(top: string, files: [string, string | null][], change: Partial<
   return {
     domainId: '5e0f5a7c-3a77-4d0a-9d4f-0d5b6c1f3a11', power: 'off', persistent: true, memorySaved: false, live: new Map(),
     config: new Map([['vda', top]]), states: [], automatic: [], files: new Map(files), inner: new Set([BASE]),
-    empty: new Set(), since: new Map(), foreign: new Map(), saving: false,
+    empty: new Set(), since: new Map(), gone: new Set(), foreign: new Map(), saving: false,
     metadata: { template: false, templateVersion: 0, attachments: [] }, ...change,
   } as ChainPicture; // biome-ignore format: one record
 }

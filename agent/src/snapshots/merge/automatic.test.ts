@@ -97,6 +97,7 @@ class Node {
       power: this.running ? 'running' : 'off',
       persistent: true,
       memorySaved: false,
+      gone: new Set(),
       inner: new Set(),
       live: new Map(this.running ? live : []),
       config: this.config,

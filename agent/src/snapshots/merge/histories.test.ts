@@ -56,6 +56,7 @@ class FakeNode {
       power: this.running ? 'running' : 'off',
       persistent: true,
       memorySaved: false,
+      gone: new Set(),
       inner: new Set([...this.files].filter(([, { inner }]) => inner?.size).map(([path]) => path)),
       live: new Map(this.running ? live : []),
       config: this.tops,

@@ -33,7 +33,7 @@ function picture(change: Partial<ChainPicture>, looseLayers: LooseLayer[]): Chai
   return {
     domainId: '5e0f5a7c-3a77-4d0a-9d4f-0d5b6c1f3a11', power: 'off', persistent: true, memorySaved: false, live: new Map(),
     config: new Map(), states: [OLDER], automatic: [], files: new Map([[BASE!, null], [LAYER!, BASE!]]), empty: new Set(), inner: new Set(),
-    since: new Map(), foreign: new Map(), saving: false, ...change,
+    since: new Map(), gone: new Set(), foreign: new Map(), saving: false, ...change,
     metadata: { template: false, templateVersion: 0, attachments: [], looseLayers } as never,
   }; // biome-ignore format: one record
 }

@@ -50,9 +50,9 @@ export function lentLayersLeft(picture: ChainPicture): string[] {
 }
 
 /** Takes what is known of layers that are gone out of the metadata; undefined when there is nothing of the kind. */
-export function forgetGone({ files, metadata }: ChainPicture): MergeStep | undefined {
+export function forgetGone({ gone, metadata }: ChainPicture): MergeStep | undefined {
   const { lentLayers: marked = [], ...others } = metadata;
-  const there = marked.filter(({ path }) => files.has(path));
+  const there = marked.filter(({ path }) => !gone.has(path));
   if (there.length === marked.length) return undefined;
   return { do: 'note', metadata: there.length > 0 ? { ...others, lentLayers: there } : others };
 }

@@ -4,8 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
 import { ErrorCode, type Libvirt, LibvirtError } from '@virtkeep/node-libvirt';
+import { NO_METADATA, setMetadata } from '../../domain-xml/index.ts';
 import { nextStepOfAutomatic } from './automatic.ts';
 import { foreignFiles, lookAt } from './look.ts';
+import { nextMergeStep } from './plan.ts';
 
 const ID = '11111111-2222-4333-8444-555555555555';
 
@@ -60,6 +62,19 @@ test('an overlay whose lower file is gone is left and named, and hides nothing e
     left: [`${overlay} (${at('lost.qcow2')}, which it stands on, is gone)`],
   });
   expect([...look!.picture.files.keys()]).toEqual([overlay, at('disk.qcow2')]);
+});
+
+test('what is known of a lent layer is forgotten when what it stood on is there without it', async () => {
+  for (const name of ['disk.qcow2', 'named-by-nobody.top', 'named-by-nobody', 'removed']) image(name);
+  // neither file of "not-mounted" is there
+  const [unnamed, away, removed] = ['named-by-nobody', 'not-mounted', 'removed'].map(name => {
+    return { path: at(`${name}.top`), below: at(name), mark: '12:0:0' };
+  });
+  const metadata = { ...NO_METADATA, lentLayers: [unnamed!, away!, removed!] };
+  const [, noted] = /<metadata>(.*)<.metadata>/s.exec(setMetadata(domainXml('disk.qcow2'), metadata))!;
+  const look = await lookAt(node('disk.qcow2', undefined, noted), ID, new Map());
+  const step = nextMergeStep(look!.picture, { name: null, countsAsDeletion: false }, new Date());
+  expect(step).toEqual({ do: 'note', metadata: { ...NO_METADATA, lentLayers: [unnamed, away] } });
 });
 
 test('a saved memory that cannot be read keeps nobody from merging', async () => {

@@ -14,7 +14,7 @@ import { cleanPath } from '@virtkeep/shared/clean-path';
 import { hasKey } from '@virtkeep/shared/errors';
 import { exists } from '@virtkeep/shared/files';
 import { isEmptyOverlay, type Layer, readImageHeader, readLayers } from '../../disks/index.ts';
-import { KnownTexts, type LooseLayer, parseDomain } from '../../domain-xml/index.ts';
+import { KnownTexts, type LentLayer, type LooseLayer, parseDomain } from '../../domain-xml/index.ts';
 import { filesMentionedIn, savedXml } from '../../images/index.ts';
 import { listSnapshots, snapshotXml, unlessGone } from '../../libvirt/domains.ts';
 import { isAnswer, isUnlistable } from '../../libvirt/errors.ts';
@@ -117,10 +117,18 @@ async function pictureOf(
     inner: files.inner,
     empty: state ? await files.emptyOf(unsure, state.signal) : new Set(),
     since: await files.sinceOf([...(state?.files.overlays ?? []), ...lent], metadata.looseLayers ?? []),
+    gone: await goneOf(metadata.lentLayers ?? []),
     metadata,
     foreign,
     saving,
   };
+}
+
+/** What is not there, nor what it stood on, may only not be mounted. */
+async function goneOf(lent: readonly LentLayer[]): Promise<Set<string>> {
+  const gone = new Set<string>();
+  for (const { path, below } of lent) if (!(await exists(path)) && (await exists(below))) gone.add(path);
+  return gone;
 }
 
 /** `virDomainJobOperation`: a state is being made. */

@@ -40,6 +40,8 @@ export interface ChainPicture {
   empty: ReadonlySet<string>;
   /** Of the overlays that an operation or a loan made and whose merge did not begin: whether their lower file was written to since, as far as that can be told. */
   since: ReadonlyMap<string, 'same' | 'written'>;
+  /** Of the layers noted as lent those that are gone for good: the file that each stood on is there without it. */
+  gone: ReadonlySet<string>;
   /** Files that somebody else uses, and who. */
   foreign: ReadonlyMap<string, string>;
   /** libvirt is making a state: it goes on with one although whoever asked for it is gone. */

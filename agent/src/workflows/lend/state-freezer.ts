@@ -6,16 +6,16 @@
 import type { Domain } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import { readLayers } from '../../disks/index.ts';
-import { type LentLayer, parseDomain } from '../../domain-xml/index.ts';
+import type { LentLayer } from '../../domain-xml/index.ts';
 import type { Instant } from '../../snapshots/index.ts';
 import {
   LENDING_STATE,
   loadStates,
   markOf,
   mergeState,
+  noteLent,
   type SavedState,
   savedStateId,
-  writeMetadata,
 } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -106,9 +106,7 @@ async function noteLayers(domain: Domain, { overlays }: SavedState): Promise<voi
     const mark = below && (await markOf(below.path));
     if (mark) lentLayers.push({ path, below: below.path, mark });
   }
-  if (lentLayers.length === 0) return;
-  const { metadata } = parseDomain(await domain.xml(), domain.name);
-  await writeMetadata(domain, { ...metadata, lentLayers });
+  await noteLent(domain, lentLayers);
 }
 
 function instantOf({ id }: Lender, state: SavedState): Instant {
