@@ -5,10 +5,12 @@
 import { existsSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { sleep } from '@virtkeep/shared/abort';
 import { type Operation, OperationState } from '@virtkeep/shared/gen/virtkeep/agent/v1/operation';
 import { newId } from '@virtkeep/shared/ids';
 import { diskId as idOfFile, readLayers } from '../../agent/src/disks/index.ts';
 import { parseDomain } from '../../agent/src/domain-xml/index.ts';
+import { PendingAnswers } from '../../agent/src/images/index.ts';
 import type { Faults } from '../../agent/src/operations/faults.ts';
 import { Journal } from '../../agent/src/operations/journal.ts';
 import { OperationRunner } from '../../agent/src/operations/runner.ts';
@@ -72,11 +74,11 @@ afterEach(() => {
   world.remove();
 });
 
-function startAgent(): void {
+function startAgent(pending?: PendingAnswers): void {
   journal = new Journal(join(world.root, 'runner.db'));
   runner = new OperationRunner({
     ...{ journal, log: silent, concurrentOperations: 1, refuseCopies: async () => {} },
-    undoEffect: undoEffects(dependencies),
+    undoEffect: undoEffects(dependencies, pending),
     faults: { active: false, reach: async () => {}, middle: () => undefined } as unknown as Faults,
     times: { patienceMs: 0 },
   });
@@ -437,6 +439,61 @@ describe('an instant below which nobody wrote is merged while its owner is off',
     expect(await detach()).toMatchObject({ state: OperationState.SUCCEEDED, warnings: [] });
     await expectMerged();
     expectNothingLeft();
+  });
+});
+
+describe('of what cannot tell whether it was written to, while a node is not heard for long', () => {
+  beforeEach(() => {
+    stopAgent();
+    startAgent(new PendingAnswers(0));
+    world.scripted.powerOff(owner.machine);
+    const { machine } = owner;
+    // as a device cannot: what is noted is of other files
+    machine.config = machine.config!.replaceAll(/(lent-layer [^>]*below=["'])[^"']*/g, '$1/other');
+    expect(metadataOf().lentLayers?.map(({ below }) => below)).toEqual(['/other', '/other']);
+  });
+
+  const mergeRest = () => {
+    const goal = { domainId: key.ownerId, name: null, countsAsDeletion: false };
+    const options = { signal: AbortSignal.timeout(60_000), log: silent, warn: () => {} };
+    return mergeState(dependencies, goal, options);
+  };
+
+  test('the state stays and is told', async () => {
+    answer = { kind: 'unknown', reason: 'n2 is away' };
+    for (const ending of [detach, release]) {
+      const { state, warnings } = await ending();
+      expect(state).toBe(OperationState.SUCCEEDED);
+      expect(warnings).toEqual(layers.map(path => expect.stringContaining(path)));
+      expect([owner.tops(), owner.machine.states.size, there()]).toEqual([layers, 1, 2]);
+      await expectNobodyHeld();
+    }
+    answer = { kind: 'unused' };
+    expect(await release()).toMatchObject({ state: OperationState.SUCCEEDED, warnings: [] });
+    await expectMerged();
+  });
+
+  test('a merge that was cut off leaves the layers and holds nobody', async () => {
+    const before = await contents(layers);
+    let isForgotten = false;
+    world.scripted.reach = async point => {
+      if (point === 'virDomainSnapshotDelete.after') isForgotten = true;
+      if (!isForgotten) return;
+      answer = { kind: 'unknown', reason: 'n2 is away' };
+      if (point === 'virDomainSetMetadata.before') throw new Error('the agent ends');
+    };
+    const { id } = await detach();
+    world.scripted.reach = async () => {};
+    expect(owner.machine.states.size).toBe(0);
+    const until = performance.now() + 10_000;
+    while (holders().some(kind => kind !== undefined) && performance.now() < until) await sleep(10);
+    await expectNobodyHeld();
+    expect([owner.tops(), await contents(layers)]).toEqual([layers, before]);
+    const { warnings } = journal.operation(id)!.message;
+    expect(warnings.slice(-2)).toEqual(layers.map(path => expect.stringContaining(path)));
+    answer = { kind: 'unused' };
+    await mergeRest();
+    await expectMerged();
   });
 });
 

@@ -27,7 +27,8 @@ export interface MergeOptions extends Omit<ActOptions, 'pollMs' | 'lent' | 'remo
   warn(text: string): void;
   /**
    * Told of layers whose disks another node may have gone on with, or that it may use after their merge, when not all of them were
-   * heard. It throws while an answer is worth waiting for; when it returns they stay as they are. Without it nobody waits.
+   * heard. It throws while an answer is worth waiting for; when it returns they stay as they are, and so does a state that is still
+   * listed. Without it nobody waits.
    */
   settle?(left: readonly LeftImage[]): void;
   /** Called before a running disk takes the lower file for its own; what the upper one has is in it by then. */
@@ -185,7 +186,7 @@ class Merge {
     for (;;) {
       const look = await patiently(signal, () => lookAt(libvirt, domainId, this.#foreign, files));
       if (!look) return this.#leaveAll();
-      await this.#askElsewhere(look);
+      if (!(await this.#mayGoOn(look))) return;
       const goal = { ...this.#request, staying: new Set(this.#staying.keys()) };
       const step = nextMergeStep(look.picture, goal, this.#now);
       if (step.do === 'done') {
@@ -204,16 +205,20 @@ class Merge {
   /**
    * A domain that is off here may run on another node, or have run there, from the files below the layers: then those are
    * newer, and the layers stay. What runs here is where it is.
+   * @returns false: the state stays whole, and that is told
    */
-  async #askElsewhere({ domain, picture }: Look): Promise<void> {
-    if (picture.power !== 'off') return;
+  async #mayGoOn({ domain, picture }: Look): Promise<boolean> {
+    if (picture.power !== 'off') return true;
     const { domainId, stateFiles } = this.#request;
     const uppers = uppersToAsk(picture, this.#request).filter(path => !this.#checkedElsewhere.has(path));
-    if (uppers.length === 0) return;
+    if (uppers.length === 0) return true;
     const isWritten = (path: string) => picture.since.get(path) === 'written';
     // those of an operation are told at its end
     const written = stateFiles === undefined ? uppers.find(isWritten) : undefined;
-    if (written !== undefined) return this.#leaveAllOf(uppers, written, { domain, picture });
+    if (written !== undefined) {
+      this.#leaveAllOf(uppers, written, { domain, picture });
+      return true;
+    }
     // what a deletion merges was made long ago, and no node has a definition from before it: but for what was lent
     const lent = lentLayers(picture);
     const isProven = (path: string) =>
@@ -224,8 +229,13 @@ class Merge {
     if (verdict.kind === 'used') {
       if (this.#isListed(picture)) throw this.#failed(domain, `its disks are used by ${verdict.by}`);
       for (const path of uppers) this.#foreign.set(path, verdict.by);
-    } else if (verdict.kind === 'unknown') this.#settleUnknown(uppers, verdict.reason);
+    } else if (verdict.kind === 'unknown') {
+      this.#settleUnknown(uppers, verdict.reason);
+      // nothing was begun: what nobody could merge stays what it is, a state that can be found
+      if (stateFiles === undefined && this.#isListed(picture)) return false;
+    }
     for (const path of uppers) this.#checkedElsewhere.add(path);
+    return true;
   }
 
   #isListed({ states }: ChainPicture): boolean {

@@ -9,6 +9,7 @@
  * of them the loan is declared, and undoing it calls `giveBack`, and `release` when no loan is left.
  */
 import type { Logger } from '@virtkeep/shared/log';
+import type { LeftImage } from '../../images/index.ts';
 import type { Instant } from '../../snapshots/index.ts';
 import type { OperationContext } from '../context.ts';
 
@@ -54,6 +55,11 @@ export interface FreezerOptions {
   log: Logger;
   /** Told what stays although the disk was given back, and why. */
   warn(text: string): void;
+  /**
+   * Told of layers that are not merged since not all nodes were heard. It throws while an answer is worth waiting for. Without it nobody
+   * waits: what was begun fails then.
+   */
+  settle?(left: readonly LeftImage[]): void;
 }
 
 export interface DiskFreezer {

@@ -4,7 +4,6 @@
  */
 import { throwIfAborted } from '@virtkeep/shared/abort';
 import { hasKey } from '@virtkeep/shared/errors';
-import type { Logger } from '@virtkeep/shared/log';
 import {
   type Attachment,
   type DiskConfig,
@@ -16,6 +15,7 @@ import {
 import { writeMetadata } from '../../snapshots/index.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
 import { unplug } from './device.ts';
+import type { FreezerOptions } from './freezer.ts';
 import { freezerOf } from './freezers.ts';
 import { attachmentsOfParty, disksOfParty, type Party, readParty } from './lender.ts';
 import { readLender } from './parties.ts';
@@ -28,12 +28,8 @@ export interface LoanKey {
   borrowerId: string;
 }
 
-export interface LoanOptions {
-  signal: AbortSignal;
-  log: Logger;
-  /** Called with what stays although the loan has ended, and why. */
-  warn(text: string): void;
-}
+/** `warn` and `settle` are told of what stays although the loan has ended. */
+export type LoanOptions = FreezerOptions;
 
 /** Notes the loan in the owner's metadata. */
 export async function noteLoan(party: Party, loan: Loan): Promise<void> {

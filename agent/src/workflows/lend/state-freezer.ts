@@ -56,11 +56,12 @@ export function stateFreezer(dependencies: WorkflowDependencies): DiskFreezer {
     giveBack: async () => {},
     cloneExists: async () => false,
 
-    async release(lender: Lender, { signal, log, warn }: FreezerOptions) {
+    async release(lender: Lender, { signal, log, warn, settle }: FreezerOptions) {
       const goal = { domainId: lender.id, name: LENDING_STATE, countsAsDeletion: false };
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
+      const options = { signal, log, warn, bandwidthMiB, ...(settle ? { settle } : {}) };
       try {
-        await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB });
+        await mergeState(dependencies, goal, options);
       } catch (error) {
         if (!isRefusal(error) || !(await stateOf(lender))) throw error;
         // nothing was begun: the reconciler looks again, and nothing waits for it

@@ -32,8 +32,10 @@ import { removeOwnDirectory, removeOwnDomain, removeOwnFile } from './own-undo.t
 type Warn = (text: string) => void;
 
 /** @throws VirtkeepError when an effect could not be undone; it is tried again then */
-export function undoEffects(dependencies: WorkflowDependencies): UndoEffect {
-  const pending = new PendingAnswers();
+export function undoEffects(
+  dependencies: WorkflowDependencies,
+  pending: PendingAnswers = new PendingAnswers(),
+): UndoEffect {
   return async (effect, signal, warn, amend) => {
     try {
       await undoEffect(dependencies, effect, signal, { warn, amend, pending });
@@ -50,7 +52,8 @@ async function undoEffect(
   { warn, amend, pending }: { warn: Warn; amend: (left: Effect) => void; pending: PendingAnswers },
 ): Promise<void> {
   const { log } = dependencies;
-  const tell = async (left: Promise<LeftImage[]>) => pending.settle(await left, warn);
+  const settle = (left: readonly LeftImage[]) => pending.settle(left, warn);
+  const tell = async (left: Promise<LeftImage[]>) => settle(await left);
   switch (effect.type) {
     case 'frozen_guest':
       return ensureThawed(dependencies.libvirt().domain(effect.domainId), signal, log);
@@ -61,12 +64,12 @@ async function undoEffect(
       return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'loan':
-      return patiently(signal, () => undoLoan(dependencies, effect, { signal, log, warn }));
+      return patiently(signal, () => undoLoan(dependencies, effect, { signal, log, warn, settle }));
     case 'attached_disk':
       return patiently(signal, () => undoAttach(dependencies, effect, { log, warn }));
     case 'removed_state': {
       const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      await mergeState(dependencies, effect, { signal, log, warn, bandwidthMiB });
+      await mergeState(dependencies, effect, { signal, log, warn, bandwidthMiB, settle });
       return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'revert':
