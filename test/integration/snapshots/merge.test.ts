@@ -1,8 +1,9 @@
 // Deleting a state of a guest, in whatever order: each disk and each other state keeps what it had, and nothing is left over.
 
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
+import { readLayers } from '../../../agent/src/disks/index.ts';
 import { parseDomain } from '../../../agent/src/domain-xml/index.ts';
-import { mergeState } from '../../../agent/src/snapshots/index.ts';
+import { LENDING_STATE, markOf, mergeState, noteLent } from '../../../agent/src/snapshots/index.ts';
 import type { Guest } from '../../lab/guest.ts';
 import { SnapshotLab } from './lab.ts';
 import { makeState, signal } from './merge-lab.ts';
@@ -54,3 +55,35 @@ describe.each(['running', 'off'])('deleting a state of a guest that is %s', powe
     await guest.destroy();
   });
 });
+
+test.each(['running', 'off'])(
+  'a merge below what is lent is no write to it, of a guest that is %s',
+  async power => {
+    const guest = await lab.plainGuest(['qcow2']);
+    await guest.start();
+    for (const [index, name] of ['s1', 's2', LENDING_STATE].entries()) {
+      await makeState(lab, guest, name);
+      await lab.write(guest, 'vda', index);
+    }
+    const domain = lab.libvirt.domain(await lab.uuid(guest), guest.name);
+    const [top, lent] = await readLayers(parseDomain(await domain.xml()).disks[0]!.path!, 'qcow2');
+    const mark = (await markOf(lent!.path))!;
+    await noteLent(domain, [{ path: top!.path, below: lent!.path, mark }]);
+    if (power === 'off') await guest.destroy();
+    const expectNoted = async () => {
+      const below = (await readLayers(top!.path, 'qcow2'))[1]!.path;
+      const noted = { path: top!.path, below, mark: await markOf(below) };
+      expect(parseDomain(await domain.xml()).metadata.lentLayers).toEqual([noted]);
+    };
+    for (const name of ['s1', 's2']) {
+      await remove(guest, name);
+      await expectNoted();
+      expect(await markOf(lent!.path).catch(() => null)).not.toBe(mark);
+    }
+    if (power === 'running') await guest.destroy();
+    await expectNoted();
+    await remove(guest, LENDING_STATE);
+    const { lentLayers = [], looseLayers = [] } = parseDomain(await domain.xml()).metadata;
+    expect([lentLayers, looseLayers]).toEqual([[], []]);
+  },
+);
