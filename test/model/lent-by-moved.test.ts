@@ -18,6 +18,7 @@ import type { Answer } from '../../agent/src/other-nodes.ts';
 import { readViews } from '../../agent/src/reconcilers/loan-views.ts';
 import { LENDING_STATE, markOf, mergeState } from '../../agent/src/snapshots/index.ts';
 import { withSources } from '../../agent/src/snapshots/state-xml.ts';
+import { completeMerges } from '../../agent/src/workflows/backup/hold.ts';
 import type { Workflow } from '../../agent/src/workflows/context.ts';
 import type { WorkflowDependencies } from '../../agent/src/workflows/dependencies.ts';
 import { attachDiskWorkflow } from '../../agent/src/workflows/lend/attach.ts';
@@ -491,6 +492,15 @@ describe('of what cannot tell whether it was written to, while a node is not hea
     expect([owner.tops(), await contents(layers)]).toEqual([layers, before]);
     const { warnings } = journal.operation(id)!.message;
     expect(warnings.slice(-2)).toEqual(layers.map(path => expect.stringContaining(path)));
+    // nor is its backup held up
+    const told: string[] = [];
+    const context = {
+      signal: AbortSignal.timeout(60_000),
+      log: silent,
+      warn: (text: string) => told.push(text),
+    };
+    await completeMerges(dependencies, context as never, key.ownerId);
+    expect([told, owner.tops()]).toEqual([layers.map(path => expect.stringContaining(path)), layers]);
     answer = { kind: 'unused' };
     await mergeRest();
     await expectMerged();

@@ -2,6 +2,7 @@
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
 import type { StartBackupRequest } from '@virtkeep/shared/gen/virtkeep/agent/v1/backup';
 import { isLending, parseDomain } from '../../domain-xml/index.ts';
+import type { LeftImage } from '../../images/index.ts';
 import { fromDomain } from '../../libvirt/domains.ts';
 import { fromLibvirt } from '../../libvirt/errors.ts';
 import {
@@ -147,13 +148,19 @@ async function merge(
   const handle = effects.begin({ type: 'removed_state', ...goal }, 'always');
   const bandwidthMiB = dependencies.mergeBandwidthMiB;
   try {
-    await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB, progress });
+    const options = { signal, log, warn, bandwidthMiB, progress, settle: telling(warn) };
+    await mergeState(dependencies, goal, options);
     handle.keep();
   } catch (error) {
     if (!signal.aborted) handle.keep();
     throw error;
   }
 }
+
+/** A backup waits for no node that is not heard: layers that stay are in nobody's way, and the next one asks again. */
+const telling = (warn: (text: string) => void) => (left: readonly LeftImage[]) => {
+  for (const { text } of left) warn(text);
+};
 
 /** Completes merges that were interrupted, so that no block job and no half-merged layer is in a backup's way. */
 export async function completeMerges(
@@ -173,5 +180,5 @@ export async function completeMerges(
   }
   const bandwidthMiB = dependencies.mergeBandwidthMiB;
   const goal = { domainId, name: null, countsAsDeletion: false };
-  await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB });
+  await mergeState(dependencies, goal, { signal, log, warn, bandwidthMiB, settle: telling(warn) });
 }
