@@ -206,6 +206,25 @@ describe('what another node has written to what was lent', () => {
     await expectNobodyHeld();
   });
 
+  test('stays, and holds nobody, when the reconciler was cut off before the state was forgotten', async () => {
+    const written = await runElsewhere();
+    await detach();
+    const warnings: string[] = [];
+    const release = { domainId: key.ownerId, name: LENDING_STATE, countsAsDeletion: false };
+    await undoEffects(dependencies)(
+      { type: 'removed_state', ...release },
+      AbortSignal.timeout(60_000),
+      text => void warnings.push(text),
+      () => {},
+    );
+    expect(warnings).toEqual([expect.stringContaining('was written to since')]);
+    expect([owner.machine.states.has(LENDING_STATE), await contents(frozen), there()]).toEqual([
+      true,
+      written,
+      2,
+    ]);
+  });
+
   test('is seen by its time where an earlier version lent the disk', async () => {
     forgetMarks();
     await runElsewhere();
@@ -322,10 +341,13 @@ describe('an instant below which nobody wrote is merged while its owner is off',
     ] as const;
 
     /** Two states below the instant, which stays with its owner off. */
-    async function lendAboveTwo(forget: () => void = () => {}): Promise<void> {
+    async function lendAboveTwo(
+      forget: () => void = () => {},
+      states: readonly string[] = ['s1', 's2'],
+    ): Promise<void> {
       const { machine } = owner;
       await detach();
-      for (const name of ['s1', 's2']) await makeState(world, machine.uuid, name);
+      for (const name of states) await makeState(world, machine.uuid, name);
       await attach();
       layers = owner.tops();
       forget();
@@ -345,6 +367,11 @@ describe('an instant below which nobody wrote is merged while its owner is off',
 
     async function removed(name: string): Promise<void> {
       expect(await remove(name)).toMatchObject({ state: OperationState.SUCCEEDED, warnings: [] });
+    }
+
+    /** With a word on the layers that stay, where they stand right on what is merged. */
+    async function removedBelow(name: string): Promise<void> {
+      expect(await remove(name)).toMatchObject({ state: OperationState.SUCCEEDED });
     }
 
     const lentFiles = async () => {
@@ -420,7 +447,7 @@ describe('an instant below which nobody wrote is merged while its owner is off',
     );
 
     test('and another node wrote to it before: it stays', async () => {
-      await lendAboveTwo();
+      await lendAboveTwo(() => {}, ['s0', 's1', 's2']);
       const lent = await lentFiles();
       world.scripted.powerOff(owner.machine);
       await endLoan();
@@ -433,6 +460,13 @@ describe('an instant below which nobody wrote is merged while its owner is off',
       await removed('s1');
       await expectRefused('was written to since');
       expect([await contents(lent), there()]).toEqual([written, 2]);
+      // what was written is in the file below now, with which it was merged
+      await removedBelow('s2');
+      await expectRefused('was written to since');
+      expect([await contents(await lentFiles()), there()]).toEqual([written, 2]);
+      await removedBelow('s0');
+      await expectRefused('was written to since');
+      expect([await contents(await lentFiles()), there()]).toEqual([written, 2]);
     });
   });
 

@@ -5,7 +5,7 @@
 import type { Domain } from '@virtkeep/node-libvirt';
 import { type LentLayer, parseDomain } from '../../domain-xml/index.ts';
 import { writeMetadata } from '../write-metadata.ts';
-import { markOf, writtenSince } from './mark.ts';
+import { markOf, WRITTEN, writtenSince } from './mark.ts';
 
 type OnLent = Pick<LentLayer, 'path' | 'below'>;
 
@@ -36,6 +36,25 @@ export async function noteMoving(domain: Domain, layers: readonly OnLent[]): Pro
   }
   await noteLent(domain, moving);
   return moving;
+}
+
+/**
+ * Notes those of the layers whose lent files were written to, before these are merged into another one: that one has what was written
+ * then, and nothing else would tell of it any more.
+ * @param to the file that they stand on afterwards
+ * @throws LibvirtError; VirtkeepError disk_full, io_failed
+ */
+export async function noteWritten(domain: Domain, layers: readonly OnLent[], to: string): Promise<void> {
+  if (layers.length === 0) return;
+  const { metadata } = parseDomain(await domain.xml(), domain.name);
+  const written: LentLayer[] = [];
+  for (const { path, below } of layers) {
+    const known = metadata.lentLayers?.find(layer => layer.path === path);
+    if (known && known.below !== below && known.mark !== WRITTEN) continue;
+    if ((await writtenSince(below, path, known?.mark)) === 'written')
+      written.push({ path, below: to, mark: WRITTEN });
+  }
+  await noteLent(domain, written);
 }
 
 /** Notes what the files are now, on which these layers stand. @throws LibvirtError; VirtkeepError disk_full, io_failed */

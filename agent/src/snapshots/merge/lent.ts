@@ -5,6 +5,7 @@
  * only both together are the disk.
  */
 import { LENDING_STATE } from '../plan.ts';
+import { WRITTEN } from './mark.ts';
 import { type ChainPicture, readersOf } from './picture.ts';
 import type { MergeStep } from './step.ts';
 
@@ -29,8 +30,8 @@ export function lentLayers({ states, metadata }: Pick<ChainPicture, 'states' | '
 export function tellingLayers(picture: Pick<ChainPicture, 'states' | 'metadata' | 'files'>): MarkedLayer[] {
   return [...lentLayers(picture)].flatMap(path => {
     const marked = picture.metadata.lentLayers?.find(layer => layer.path === path);
-    // what was lent was itself merged into the file below it meanwhile
-    if (marked && marked.below !== picture.files.get(path)) return [];
+    // what was lent was itself merged into the file below it meanwhile; that it had been written to holds whatever is below by now
+    if (marked && marked.below !== picture.files.get(path) && marked.mark !== WRITTEN) return [];
     return [{ path, mark: marked?.mark, moving: marked?.moving }];
   });
 }

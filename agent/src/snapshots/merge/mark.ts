@@ -7,6 +7,9 @@ import { open, stat } from 'node:fs/promises';
 /** What is on its way to a disk when an overlay is put on it arrives a moment later. */
 const ARRIVAL_MS = 30_000;
 
+/** The mark that no file has: whatever one is, it was written to since. */
+export const WRITTEN = '0:0:0';
+
 /** Inode, size and time of the last change; undefined for a device, which has no such time. Opened, for NFS to look anew. */
 export async function markOf(path: string): Promise<string | undefined> {
   const file = await open(path, 'r');

@@ -9,7 +9,6 @@ import { readParty } from './lender.ts';
 import { isSame, noteLoan, takeBack } from './loan.ts';
 import { readLender, requireParty } from './parties.ts';
 import { type LoanAction, stillDue } from './reconcile-plan.ts';
-import { isRefusal } from './state-freezer.ts';
 
 /**
  * The workflow. Result: `{"waiting":["disk id",…]}`, the disks that their guests still do not let go.
@@ -101,10 +100,8 @@ async function release(
   try {
     await handle.undo(context.signal);
   } catch (error) {
-    if (!(await domain.findSnapshot(LENDING_STATE))) throw error;
-    handle.keep();
-    if (!isRefusal(error)) throw error;
-    context.warn(reasonOf(error));
+    if (await domain.findSnapshot(LENDING_STATE)) handle.keep();
+    throw error;
   }
 }
 

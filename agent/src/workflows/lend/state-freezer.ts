@@ -56,23 +56,31 @@ export function stateFreezer(dependencies: WorkflowDependencies): DiskFreezer {
     giveBack: async () => {},
     cloneExists: async () => false,
 
-    async release(lender: Lender, { signal, log, warn, settle }: FreezerOptions) {
-      const goal = { domainId: lender.id, name: LENDING_STATE, countsAsDeletion: false };
-      const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      const options = { signal, log, warn, bandwidthMiB, ...(settle ? { settle } : {}) };
-      try {
-        await mergeState(dependencies, goal, options);
-      } catch (error) {
-        if (!isRefusal(error) || !(await stateOf(lender))) throw error;
-        // nothing was begun: the reconciler looks again, and nothing waits for it
-        warn(reasonOf(error));
-      }
-    },
+    release: (lender, options) => releaseState(dependencies, lender.id, options),
   };
 }
 
+/** Merges the state of lent disks. One that cannot be merged now is told, and stays, whole, to the reconciler; nobody is held for it. */
+export async function releaseState(
+  dependencies: WorkflowDependencies,
+  ownerId: string,
+  { signal, log, warn, settle }: FreezerOptions,
+): Promise<void> {
+  const goal = { domainId: ownerId, name: LENDING_STATE, countsAsDeletion: false };
+  const bandwidthMiB = dependencies.mergeBandwidthMiB;
+  const options = { signal, log, warn, bandwidthMiB, ...(settle ? { settle } : {}) };
+  try {
+    await mergeState(dependencies, goal, options);
+  } catch (error) {
+    const isListed = () => dependencies.libvirt().domain(ownerId).findSnapshot(LENDING_STATE);
+    if (!isRefusal(error) || !(await isListed())) throw error;
+    // nothing was begun: the reconciler looks again, and nothing waits for it
+    warn(reasonOf(error));
+  }
+}
+
 /** The merge was not tried, as things are now. What was tried and failed is tried again. */
-export const isRefusal = (error: unknown): boolean =>
+const isRefusal = (error: unknown): boolean =>
   hasKey(error, 'image_use_unknown', 'pool_no_space') ||
   (hasKey(error, 'snapshot_remove_failed') && error.cause === undefined);
 

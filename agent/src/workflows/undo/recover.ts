@@ -8,7 +8,13 @@ import { ensureResumed, ensureThawed } from '../../guest/index.ts';
 import { tellHook } from '../../hooks.ts';
 import { type LeftImage, PendingAnswers } from '../../images/index.ts';
 import { fromLibvirt, patiently } from '../../libvirt/errors.ts';
-import { mergeState, removeAutomaticState, removeUnusedLayers, undoRevert } from '../../snapshots/index.ts';
+import {
+  LENDING_STATE,
+  mergeState,
+  removeAutomaticState,
+  removeUnusedLayers,
+  undoRevert,
+} from '../../snapshots/index.ts';
 import { removeReplaced, removeUnfinished } from '../archives/remains.ts';
 import { replaceByTrimmed, trimmedOfBefore } from '../archives/trimmed.ts';
 import type { WorkflowDependencies } from '../dependencies.ts';
@@ -24,6 +30,7 @@ import { completeChange } from '../guest/offline.ts';
 import { stayingPackages } from '../guest/packages.ts';
 import { undoAttach } from '../import-disk/attach.ts';
 import { undoLoan } from '../lend/loan.ts';
+import { releaseState } from '../lend/state-freezer.ts';
 import { restoreAccess } from '../restore/instant/access.ts';
 import { pullLocked } from '../restore/instant/pull.ts';
 import { switchTemplate } from '../template/switch.ts';
@@ -68,8 +75,12 @@ async function undoEffect(
     case 'attached_disk':
       return patiently(signal, () => undoAttach(dependencies, effect, { log, warn }));
     case 'removed_state': {
-      const bandwidthMiB = dependencies.mergeBandwidthMiB;
-      await mergeState(dependencies, effect, { signal, log, warn, bandwidthMiB, settle });
+      const options = { signal, log, warn, settle };
+      if (effect.name === LENDING_STATE) await releaseState(dependencies, effect.domainId, options);
+      else {
+        const bandwidthMiB = dependencies.mergeBandwidthMiB;
+        await mergeState(dependencies, effect, { ...options, bandwidthMiB });
+      }
       return patiently(signal, () => pruneFirmware(dependencies, effect.domainId));
     }
     case 'revert':
