@@ -21,7 +21,7 @@ export { editMemoryFile, memoryFileXml } from './memory-file.ts';
 export { blockJobOf } from './merge/jobs.ts';
 export { noteLent } from './merge/lent-moved.ts';
 export { foreignFiles, lookAt } from './merge/look.ts';
-export { markOf } from './merge/mark.ts';
+export { markedBelow, markOf } from './merge/mark.ts';
 export { type MergeRequest, mergeState, removeAutomaticState } from './merge/merge.ts';
 export { type ChainPicture, heldReason } from './merge/picture.ts';
 export { removalRefusal } from './merge/plan.ts';

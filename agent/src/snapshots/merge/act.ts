@@ -30,7 +30,7 @@ import { type DiskSource, diskStates, withKeptFile, withoutChains, withSources }
 import { requireRoomFor, writeMetadata } from '../write-metadata.ts';
 import { writeState } from '../write-state.ts';
 import { firstShrunk, fitLower } from './fit.ts';
-import { lentAmong, noteMoved, noteMoving, noteWritten } from './lent-moved.ts';
+import { lentAmong, noteMoved, noteMoving } from './lent-moved.ts';
 import type { MergeStep } from './step.ts';
 
 export interface ActOptions {
@@ -227,10 +227,8 @@ async function moveUsers(
   { signal, lent }: ActOptions,
 ): Promise<void> {
   const layer = await layerBelow(step);
-  const among = lentAmong(lent, step.readers);
-  const moving = await noteMoving(domain, among);
-  const onMerged = among.filter(({ path }) => step.readers.includes(path));
-  await noteWritten(domain, onMerged, layer.path);
+  const merged = { layers: step.readers, to: layer.path };
+  const moving = await noteMoving(domain, lentAmong(lent, step.readers), merged);
   for (const reader of step.readers) await rebaseUnsafe(reader, layer, { signal });
   await noteMoved(
     domain,

@@ -17,44 +17,34 @@ export function lentAmong(lent: ReadonlyMap<string, string>, files: readonly str
 }
 
 /**
- * Notes, before their lent files change or are others, those of the layers whose files nobody wrote to until now. Of a file that was
- * written to, or of which that is not known, the change must not hide it.
- * @returns these layers
+ * Notes of the layers, before their lent files change or are others, whether nobody wrote to these until now. Of a file that was written to,
+ * or of which that is not known, the change must not hide it; where it is merged away, its content goes into another one, which would not
+ * tell of it by itself.
+ * @param merged the layers whose lent file is merged away, and the file that they stand on afterwards
+ * @returns the layers to whose files nobody wrote
  * @throws LibvirtError; VirtkeepError disk_full, io_failed
  */
-export async function noteMoving(domain: Domain, layers: readonly OnLent[]): Promise<OnLent[]> {
+export async function noteMoving(
+  domain: Domain,
+  layers: readonly OnLent[],
+  merged?: { layers: readonly string[]; to: string },
+): Promise<OnLent[]> {
   if (layers.length === 0) return [];
   const { metadata } = parseDomain(await domain.xml(), domain.name);
   const moving: LentLayer[] = [];
-  for (const { path, below } of layers) {
-    const known = metadata.lentLayers?.find(layer => layer.path === path);
-    if (known && known.below !== below) continue;
-    // an earlier version did not note what it lent
-    const mark = known?.mark ?? (await markOf(below));
-    if (mark === undefined || (await writtenSince(below, path, known?.mark)) !== 'same') continue;
-    moving.push({ path, below, mark, moving: true });
-  }
-  await noteLent(domain, moving);
-  return moving;
-}
-
-/**
- * Notes those of the layers whose lent files were written to, before these are merged into another one: that one has what was written
- * then, and nothing else would tell of it any more.
- * @param to the file that they stand on afterwards
- * @throws LibvirtError; VirtkeepError disk_full, io_failed
- */
-export async function noteWritten(domain: Domain, layers: readonly OnLent[], to: string): Promise<void> {
-  if (layers.length === 0) return;
-  const { metadata } = parseDomain(await domain.xml(), domain.name);
   const written: LentLayer[] = [];
   for (const { path, below } of layers) {
     const known = metadata.lentLayers?.find(layer => layer.path === path);
     if (known && known.below !== below && known.mark !== WRITTEN) continue;
-    if ((await writtenSince(below, path, known?.mark)) === 'written')
-      written.push({ path, below: to, mark: WRITTEN });
+    const since = await writtenSince(below, path, known?.mark);
+    // an earlier version did not note what it lent
+    const mark = known?.mark ?? (await markOf(below));
+    if (since === 'same' && mark !== undefined) moving.push({ path, below, mark, moving: true });
+    if (since === 'written' && merged?.layers.includes(path))
+      written.push({ path, below: merged.to, mark: WRITTEN });
   }
-  await noteLent(domain, written);
+  await noteLent(domain, [...moving, ...written]);
+  return moving;
 }
 
 /** Notes what the files are now, on which these layers stand. @throws LibvirtError; VirtkeepError disk_full, io_failed */

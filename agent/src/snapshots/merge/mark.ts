@@ -3,6 +3,7 @@
  * What an overlay holds then belongs to another content than the file has.
  */
 import { open, stat } from 'node:fs/promises';
+import { readLayers } from '../../disks/index.ts';
 
 /** What is on its way to a disk when an overlay is put on it arrives a moment later. */
 const ARRIVAL_MS = 30_000;
@@ -19,6 +20,13 @@ export async function markOf(path: string): Promise<string | undefined> {
   } finally {
     await file.close();
   }
+}
+
+/** The file that an overlay stands on, as it is now; undefined where there is none, or no mark of it. */
+export async function markedBelow(overlay: string): Promise<{ path: string; mark: string } | undefined> {
+  const below = (await readLayers(overlay, 'qcow2'))[1];
+  const mark = below && (await markOf(below.path));
+  return mark === undefined ? undefined : { path: below!.path, mark };
 }
 
 /**

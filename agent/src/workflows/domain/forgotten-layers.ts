@@ -17,11 +17,11 @@ import { readFile } from 'node:fs/promises';
 import { type Domain, ErrorCode, JobType, type Libvirt } from '@virtkeep/node-libvirt';
 import { exists, removePath } from '@virtkeep/shared/files';
 import { replaceWhole } from '@virtkeep/shared/foreign-file';
-import { qemuImg, readLayers } from '../../disks/index.ts';
+import { qemuImg } from '../../disks/index.ts';
 import { type ImageDependencies, imagesInUse, type LeftImage, removeImages } from '../../images/index.ts';
 import { unlessGone } from '../../libvirt/domains.ts';
 import { isAnswer } from '../../libvirt/errors.ts';
-import { markOf, requireRoomToMerge } from '../../snapshots/index.ts';
+import { markedBelow, markOf, requireRoomToMerge } from '../../snapshots/index.ts';
 import type { FrozenLayer } from '../effect.ts';
 
 export interface FrozenLayers {
@@ -51,10 +51,9 @@ export async function withMarks(
 ): Promise<FrozenLayer[]> {
   const marked: FrozenLayer[] = [];
   for (const overlay of overlays) {
-    const below = (await readLayers(overlay.path, 'qcow2'))[1];
-    const mark = below && (await markOf(below.path));
-    if (!mark) marked.push(overlay);
-    else marked.push(isPersistent ? { ...overlay, mark } : { ...overlay, below: { path: below.path, mark } });
+    const below = await markedBelow(overlay.path);
+    if (!below) marked.push(overlay);
+    else marked.push(isPersistent ? { ...overlay, mark: below.mark } : { ...overlay, below });
   }
   return marked;
 }

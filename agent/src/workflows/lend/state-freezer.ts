@@ -5,13 +5,12 @@
 
 import type { Domain } from '@virtkeep/node-libvirt';
 import { hasKey, reasonOf } from '@virtkeep/shared/errors';
-import { readLayers } from '../../disks/index.ts';
 import type { LentLayer } from '../../domain-xml/index.ts';
 import type { Instant } from '../../snapshots/index.ts';
 import {
   LENDING_STATE,
   loadStates,
-  markOf,
+  markedBelow,
   mergeState,
   noteLent,
   type SavedState,
@@ -111,9 +110,8 @@ async function make(
 async function noteLayers(domain: Domain, { overlays }: SavedState): Promise<void> {
   const lentLayers: LentLayer[] = [];
   for (const path of Object.values(overlays)) {
-    const below = (await readLayers(path, 'qcow2'))[1];
-    const mark = below && (await markOf(below.path));
-    if (mark) lentLayers.push({ path, below: below.path, mark });
+    const below = await markedBelow(path);
+    if (below) lentLayers.push({ path, below: below.path, mark: below.mark });
   }
   await noteLent(domain, lentLayers);
 }
